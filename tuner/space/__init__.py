@@ -1,0 +1,1 @@
+"""Search spaces: which configurations are possible, and how they are written down. Pure."""
