@@ -1,0 +1,1 @@
+"""All that knows SGLang: its flags by version, its log, its endpoints, its config file."""
