@@ -1,0 +1,1 @@
+"""Where servers run: executors, leases of ports and GPUs, process trees."""
