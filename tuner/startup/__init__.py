@@ -1,0 +1,1 @@
+"""How a server starts: the ladder of phases, and following it until it is proven ready."""
