@@ -1,0 +1,1 @@
+"""The measuring room: load on a running server, and decode throughput from what comes back."""
