@@ -1,0 +1,159 @@
+"""Where in its life the server was: markers of phases, and the frames of a traceback."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.diagnosis.lines import Line
+from tuner.sglang.phases import Phase
+
+# Printed by SGLang when a phase begins; several wordings by version.
+_MARKERS: tuple[tuple[str, Phase], ...] = (
+    ("server_args=", Phase.IMPORT),
+    ("init torch distributed begin", Phase.DISTRIBUTED_INIT),
+    ("init parallel begin", Phase.DISTRIBUTED_INIT),
+    ("init nccl begin", Phase.DISTRIBUTED_INIT),
+    ("load weight begin", Phase.WEIGHT_LOAD),
+    ("checkpoint shards:", Phase.WEIGHT_LOAD),
+    ("multi-thread loading shards", Phase.WEIGHT_LOAD),
+    ("load weight end", Phase.KV_CACHE_ALLOC),
+    ("kv cache is allocated", Phase.KV_CACHE_ALLOC),
+    ("memory pool end", Phase.GRAPH_CAPTURE),
+    ("cuda graph begin", Phase.GRAPH_CAPTURE),
+    ("capturing batches", Phase.GRAPH_CAPTURE),
+    ("cuda graph end", Phase.WARMUP),
+    ("max_total_num_tokens=", Phase.WARMUP),
+    ("uvicorn running on", Phase.WARMUP),
+    ("application startup complete", Phase.WARMUP),
+    ("entering deepgemm jit", Phase.JIT_COMPILE),
+    ("fired up and ready to roll", Phase.SERVING),
+    ("sigterm received", Phase.SHUTDOWN),
+    ("gracefully exiting", Phase.SHUTDOWN),
+)
+_SHORTEST_MARKER = min(len(literal) for literal, _ in _MARKERS)
+_LIVE = re.compile(r'^(?:Decode|Prefill) batch\b|"POST \S+ HTTP/[\d.]+" 200|^#running-req: ')
+_READY = "fired up and ready to roll"
+_END = re.compile(
+    r"received sigquit|sigquit received|kill_process_tree called|hit an exception|fatal python error", re.I
+)
+
+# Traceback frames, by file and function; the first family found in a message decides.
+_FRAMES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
+    (phase, re.compile(pattern))
+    for phase, pattern in (
+        (
+            Phase.SERVING,
+            r"event_loop|\brun_batch\b|process_batch_result|forward_thread_func"
+            r"|get_next_batch_to_run|prepare_for_(?:extend|decode)"
+            r"|resolve_last_batch_result|exposed_step|forward_step\b|\bsampler\.py\b"
+            r"|detokenizer_manager|process_input_requests",
+        ),
+        (Phase.WARMUP, r"_wait_and_warmup|_execute_server_warmup"),
+        (
+            Phase.GRAPH_CAPTURE,
+            r"[Cc]apture [\w ]{0,20}(?:cuda|CUDA) graph failed|init_(?:all_)?(?:cuda"
+            r"|device)_graphs?\b|CudaGraphRunner|cuda_graph_runner|capture_one_batch_size"
+            r"|init_cuda_graph_state"
+            r"|capture_(?:hidden|prefill|decode)|piecewise_cuda_graph|in capture\b|eager_runner",
+        ),
+        (
+            Phase.DRAFT_MODEL,
+            r"EAGLEWorker|eagle_worker|draft_worker|draft_model_runner|init_draft|StandaloneWorker"
+            r"|standalone_worker|ngram_worker|multi_layer_eagle",
+        ),
+        (
+            Phase.KV_CACHE_ALLOC,
+            r"init_memory_pool|alloc_memory_pool|memory_pool\.py|memory_pool_host"
+            r"|kv_cache_configurator|_create_buffers|pool_configurator|torch_memory_saver"
+            r"|profile_max_num_token|profile_available",
+        ),
+        (
+            Phase.WEIGHT_LOAD,
+            r"load_model\b|model_loader|weight_utils|process_weights_after_loading"
+            r"|_initialize_model|load_weights|get_model\b|create_weights",
+        ),
+        (
+            Phase.DISTRIBUTED_INIT,
+            r"init_torch_distributed|initialize_model_parallel|init_distributed_environment"
+            r"|init_model_parallel_group|init_process_group|pynccl|init_parallel|PortArgs",
+        ),
+        (
+            Phase.ARGUMENTS,
+            r"prepare_server_args|check_server_args|from_cli_args|_handle_\w+\(|in __post_init__"
+            r"|server_args\.py|argparse\.py|resolve_once",
+        ),
+        (Phase.IMPORT, r"in <module>|_bootstrap>|importlib"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The phases of a log by line index, and the signs of life and death in it."""
+
+    starts: tuple[int, ...]
+    phases: tuple[Phase, ...]
+    live: tuple[int, ...]
+    ready: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def phase_at(self, index: int) -> Phase | None:
+        """The phase that the line at `index` stands in, or None before the first marker."""
+        place = bisect_right(self.starts, index)
+        return self.phases[place - 1] if place else None
+
+    @property
+    def last_phase(self) -> Phase | None:
+        """The last phase that the log shows."""
+        return self.phases[-1] if self.phases else None
+
+    def survived(self, index: int) -> bool:
+        """Whether the server went on after the line at `index`: it became ready or served at least twice."""
+        died = bisect_right(self.ends, index) < len(self.ends)
+        if died:
+            return False
+        became_ready = bisect_right(self.ready, index) < len(self.ready)
+        return became_ready or len(self.live) - bisect_right(self.live, index) >= 2
+
+
+def read_timeline(lines: Sequence[Line], lowered: Sequence[str]) -> Timeline:
+    """The timeline of a log; `lowered` are the texts of `lines` in lower case."""
+    starts: list[int] = []
+    phases: list[Phase] = []
+    live: list[int] = []
+    ready: list[int] = []
+    ends: list[int] = []
+    loads: dict[str | None, int] = {}
+    for index, text in enumerate(lowered):
+        if len(text) < _SHORTEST_MARKER:
+            continue
+        line = lines[index]
+        for literal, phase in _MARKERS:
+            if literal in text:
+                begun = phase
+                if literal == "load weight begin":
+                    loads[line.rank] = loads.get(line.rank, 0) + 1
+                    begun = Phase.WEIGHT_LOAD if loads[line.rank] == 1 else Phase.DRAFT_MODEL
+                elif phase is Phase.WEIGHT_LOAD and phases and phases[-1] is Phase.DRAFT_MODEL:
+                    break
+                starts.append(index)
+                phases.append(begun)
+                break
+        if _READY in text:
+            ready.append(index)
+        if _LIVE.search(line.text):
+            live.append(index)
+        elif _END.search(text):
+            ends.append(index)
+    return Timeline(tuple(starts), tuple(phases), tuple(live), tuple(ready), tuple(ends))
+
+
+def phase_of_frames(message: str) -> Phase | None:
+    """The phase that the frames of a traceback tell, or None where they tell nothing."""
+    for phase, pattern in _FRAMES:
+        if pattern.search(message):
+            return phase
+    return None
