@@ -1,0 +1,34 @@
+"""`python -m tuner export STUDY [-o FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tuner.errors import EXIT_DONE
+from tuner.results.export import write_exports
+from tuner.results.record import read_records
+from tuner.study.finding import find_results
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("study", metavar="STUDY", help="name of the study, its definition or its folder")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="where to write (default: best.yaml in the study's folder)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the best configuration and say what it is."""
+    folder = find_results(arguments.study)
+    target = Path(arguments.output) if arguments.output else folder / "best.yaml"
+    best = write_exports(read_records(folder), target)
+    gain = f"{best.gain:+.1%} over {best.reference}" if best.gain is not None else "nothing to compare with"
+    sys.stdout.write(
+        f"{target}: trial {best.trial} on {best.label}, {best.score:.2f} tok/s, {gain} "
+        "(one launch, unconfirmed)\n"
+        f"{target.with_suffix('.sh')}: starts it, the environment included\n"
+    )
+    return EXIT_DONE

@@ -1,0 +1,1 @@
+"""From a configuration to what becomes of it: the seam between search and servers."""

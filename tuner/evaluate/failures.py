@@ -1,0 +1,73 @@
+"""From how a launch ended to what it failed of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.diagnosis.diagnose import diagnose
+from tuner.diagnosis.failure import Cause, Evidence, Failure, Kind
+from tuner.measure.session import LevelVoid, ServerGone
+from tuner.sglang.phases import Phase
+from tuner.startup.follow import Died, NotStarted, PortNotOurs, Stalled, TimedOut
+
+_NOTHING = (Kind.HEALTHY, Kind.UNKNOWN)
+
+
+def failure_of_start(start: NotStarted, log: bytes) -> Failure:
+    """Why a server did not get ready."""
+    if isinstance(start, Died):
+        return failure_of_exit(log, start.exit_code, start.phase)
+    if isinstance(start, PortNotOurs):
+        found = diagnose(log, phase=start.phase)
+        if found.kind is Kind.PORT_IN_USE:
+            return found
+        return Failure(
+            Kind.PORT_IN_USE,
+            Cause.TRANSIENT,
+            start.phase,
+            f"another program holds the port: {start.evidence}",
+            certainty=0.9,
+        )
+    found = diagnose(log, phase=start.phase, stalled=True)
+    if found.kind is not Kind.HANG:
+        return found
+    return replace(found, summary=_stall_summary(start))
+
+
+def failure_of_exit(log: bytes, exit_code: int | None, phase: Phase) -> Failure:
+    """Why a server ended by itself."""
+    found = diagnose(log, exit_code=exit_code, phase=phase)
+    if found.kind is not Kind.HEALTHY:
+        return found
+    return Failure(
+        Kind.UNKNOWN,
+        Cause.UNKNOWN,
+        phase,
+        f"the server ended by itself with exit code {exit_code} and its log does not say why",
+        evidence=found.evidence,
+        certainty=0.3,
+    )
+
+
+def failure_under_load(error: LevelVoid | ServerGone, log: bytes, exit_code: int | None) -> Failure:
+    """Why a server that was ready could not be measured."""
+    if isinstance(error, ServerGone):
+        return failure_of_exit(log, exit_code, Phase.SERVING)
+    found = diagnose(log, phase=Phase.SERVING)
+    if found.kind not in _NOTHING:
+        return found
+    return Failure(
+        Kind.MEASUREMENT_VOID,
+        Cause.UNKNOWN,
+        Phase.SERVING,
+        f"the load at concurrency {error.concurrency} gave no result twice: {error.reason}",
+        evidence=(Evidence(0, error.reason),),
+        certainty=0.9,
+    )
+
+
+def _stall_summary(start: Stalled | TimedOut) -> str:
+    if isinstance(start, TimedOut):
+        return f"not ready within {start.limit_s:g} s: it still waited for {start.waited_for}"
+    seen = "only CPU time was burnt" if start.busy else "no sign of life"
+    return f"{seen} for {start.silent_s:.0f} s in the phase {start.phase}"

@@ -1,0 +1,82 @@
+"""The seam between the search and whatever tells it how good a configuration is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tuner.evaluate.outcome import Outcome
+from tuner.measure.measurement import LevelSample, LevelSummary
+from tuner.sglang.phases import Phase
+from tuner.space.configuration import Configuration
+
+
+@dataclass(frozen=True)
+class Request:
+    """One configuration to be launched and measured.
+
+    `as_baseline` launches the study's baseline in place of the configuration. `attempt` counts launches of
+    the same trial (2 after a transient failure); `folder` is where the launch leaves its files; `nonce`
+    makes its prompts fresh.
+    """
+
+    trial: int
+    configuration: Configuration
+    folder: Path
+    nonce: str
+    as_baseline: bool = False
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class LaunchShown:
+    """What is being launched, for records and for people; secrets are redacted.
+
+    `config` are the keys of an SGLang `--config` file for this launch, `config_left_out` the words that
+    such a file refuses (`words`) with the `reason`, `variables` what has to be set in the environment.
+    """
+
+    command: str
+    argv: tuple[str, ...]
+    variables: dict[str, str]
+    fingerprint: str
+    server_command: tuple[str, ...]
+    config: dict[str, Any]
+    config_left_out: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class PhaseNews:
+    """Where a starting server stands: phase, how far it is in it (0 to 1, where known), elapsed seconds."""
+
+    phase: Phase
+    done: float | None
+    detail: str
+    elapsed_s: float
+
+
+class Listener:
+    """Hears of an evaluation as it goes. Every method may be left as it is."""
+
+    def on_launch(self, request: Request, launch: LaunchShown) -> None:
+        """The server is about to be started."""
+
+    def on_phase(self, request: Request, news: PhaseNews) -> None:
+        """The server made progress, or a second passed."""
+
+    def on_level(self, request: Request, sample: LevelSample, summary: LevelSummary | None) -> None:
+        """A load level was measured; without a summary it is void."""
+
+    def on_outcome(self, request: Request, outcome: Outcome) -> None:
+        """The launch is over and everything it started is gone."""
+
+
+class Evaluator(Protocol):
+    """Tells what becomes of a configuration. One that cannot run is an outcome, never an exception.
+
+    Raises `TunerError`s only for what no configuration could change.
+    """
+
+    def evaluate(self, request: Request, listener: Listener) -> Outcome:
+        """Launch, follow, measure, stop."""

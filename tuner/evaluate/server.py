@@ -1,0 +1,180 @@
+"""The evaluator that launches real servers: launch, follow, measure, stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.clock import Clock
+from tuner.errors import TunerError
+from tuner.evaluate.facts import facts_of
+from tuner.evaluate.failures import failure_of_exit, failure_of_start, failure_under_load
+from tuner.evaluate.fitting import Fitted
+from tuner.evaluate.outcome import Outcome
+from tuner.evaluate.protocol import LaunchShown, Listener, PhaseNews, Request
+from tuner.evaluate.under_load import RunningServer
+from tuner.launch.protocol import Executor, ServerHandle, StopReport
+from tuner.measure.measurement import LevelSample, LevelSummary, Measurement
+from tuner.measure.session import LevelVoid, ServerGone, measure
+from tuner.redact import REDACTED, is_secret, redact_argv, redact_environment
+from tuner.sglang.config_file import to_config
+from tuner.sglang.endpoints import ServerClient
+from tuner.sglang.phases import Phase
+from tuner.sglang.plan import LaunchPlan
+from tuner.startup.follow import NotStarted, Ready, follow_start
+from tuner.startup.ladder import StartupState
+from tuner.startup.limits import DEFAULT_SILENCE_S, StallLimits
+
+_EXIT_LIMIT_S = 15.0
+"""SGLang's launcher follows a dead scheduler within 7 s; its exit code is waited for this long."""
+
+
+class ServerEvaluator:
+    """Implements `Evaluator` with servers that an executor launches, as a fitted study says."""
+
+    def __init__(self, fitted: Fitted, executor: Executor, clock: Clock) -> None:
+        self._fitted = fitted
+        self._definition = fitted.definition
+        self._executor = executor
+        self._clock = clock
+
+    def evaluate(self, request: Request, listener: Listener) -> Outcome:
+        """See `Evaluator`. Whatever happens, the server is ended before this returns or raises."""
+        began_s = self._clock.monotonic_s()
+        plan = (
+            self._fitted.plan_baseline() if request.as_baseline else self._fitted.plan(request.configuration)
+        )
+        lease = self._executor.lease(self._definition.server.gpus)
+        plan = plan.at(port=lease.port, gpus=lease.gpus)
+        listener.on_launch(request, self._shown(plan))
+        handle = self._executor.launch(plan, request.folder)
+        try:
+            end = self._follow_and_measure(handle, request, listener)
+        finally:
+            report = handle.stop()
+        outcome = self._outcome(handle, end, report, self._clock.monotonic_s() - began_s)
+        listener.on_outcome(request, outcome)
+        return outcome
+
+    # --- one launch ---------------------------------------------------------------------------------
+
+    def _follow_and_measure(self, handle: ServerHandle, request: Request, listener: Listener) -> _End:
+        client = ServerClient(handle.url, self._api_key())
+        server = self._definition.server
+        limits = StallLimits(
+            silence_s={**DEFAULT_SILENCE_S, **server.stall_limits_s}, ready_limit_s=server.ready_limit_s
+        )
+        start = follow_start(
+            handle,
+            client,
+            clock=self._clock,
+            limits=limits,
+            on_change=lambda state: listener.on_phase(request, _news(state)),
+        )
+        if not isinstance(start, Ready):
+            return _End(start)
+        info = _server_info(client)
+        listener.on_phase(request, PhaseNews(Phase.SERVING, None, "under load", start.seconds))
+        try:
+            measurement, _ = measure(
+                RunningServer(handle, client, self._clock),
+                self._definition.workload,
+                request.nonce,
+                _Levels(request, listener),
+                clock=self._clock,
+            )
+        except (LevelVoid, ServerGone) as error:
+            return _End(start, info=info, error=error, exit_code=self._exit_code(handle, error))
+        return _End(start, info=info, measurement=measurement)
+
+    def _exit_code(self, handle: ServerHandle, error: LevelVoid | ServerGone) -> int | None:
+        deadline_s = self._clock.monotonic_s() + _EXIT_LIMIT_S
+        while (
+            isinstance(error, ServerGone) and handle.poll() is None and self._clock.monotonic_s() < deadline_s
+        ):
+            self._clock.sleep(0.1)
+        return handle.poll()
+
+    def _outcome(self, handle: ServerHandle, end: _End, report: StopReport, took_s: float) -> Outcome:
+        log = handle.read_log(0)
+        failure = None
+        if not isinstance(end.start, Ready):
+            failure = failure_of_start(end.start, log)
+        elif end.error is not None:
+            failure = failure_under_load(end.error, log, end.exit_code)
+        elif end.measurement is None:
+            failure = failure_of_exit(log, end.exit_code, Phase.SERVING)
+        names = [parameter.name for parameter in self._fitted.space.parameters]
+        return Outcome(
+            measurement=end.measurement,
+            failure=failure,
+            phases=end.start.phases,
+            ready_s=end.start.seconds if isinstance(end.start, Ready) else None,
+            took_s=took_s,
+            facts=facts_of(log, end.info, names),
+            clean=report.clean,
+            leftovers=report.leftovers,
+        )
+
+    def _shown(self, plan: LaunchPlan) -> LaunchShown:
+        config, left_out = to_config(plan, self._fitted.installation)
+        return LaunchShown(
+            command=plan.shown(),
+            argv=tuple(redact_argv(plan.argv)),
+            variables=redact_environment(plan.environment),
+            fingerprint=plan.fingerprint,
+            server_command=tuple(redact_argv(plan.command)),
+            config={key: REDACTED if is_secret(key) else value for key, value in config.items()},
+            config_left_out=[{"words": redact_argv(item.words), "reason": item.reason} for item in left_out],
+        )
+
+    def _api_key(self) -> str | None:
+        key = self._definition.server.flags.get("api_key")
+        return str(key) if key is not None else None
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a launch went, before it was stopped."""
+
+    start: Ready | NotStarted
+    info: dict[str, Any] = field(default_factory=dict)
+    measurement: Measurement | None = None
+    error: LevelVoid | ServerGone | None = None
+    exit_code: int | None = None
+
+
+class _Levels:
+    """Passes the news of measuring on."""
+
+    def __init__(self, request: Request, listener: Listener) -> None:
+        self._request = request
+        self._listener = listener
+
+    def on_warmup(self, concurrency: int) -> None:
+        """The warm-up is not news."""
+
+    def on_level(self, concurrency: int, attempt: int) -> None:
+        """Nor is that a level begins."""
+
+    def on_level_done(self, sample: LevelSample, summary: LevelSummary) -> None:
+        self._listener.on_level(self._request, sample, summary)
+
+    def on_level_void(self, sample: LevelSample) -> None:
+        self._listener.on_level(self._request, sample, None)
+
+
+def _news(state: StartupState) -> PhaseNews:
+    done, detail = None, ""
+    if state.progress is not None and state.progress[1] > 0:
+        done = state.progress[0] / state.progress[1]
+        detail = f"{state.progress[0]}/{state.progress[1]}"
+    return PhaseNews(state.phase, done, detail, state.seconds)
+
+
+def _server_info(client: ServerClient) -> dict[str, Any]:
+    """What the server reports; a server that reports nothing can still be measured."""
+    try:
+        return client.server_info()
+    except TunerError:
+        return {}

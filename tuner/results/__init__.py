@@ -1,0 +1,1 @@
+"""Records of trials, and what is made of them: files, dashboard, exports."""

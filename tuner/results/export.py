@@ -1,0 +1,120 @@
+"""The best configuration as files that SGLang starts from: `best.yaml` and, beside it, `best.sh`.
+
+The YAML file is what `python -m sglang.launch_server --config best.yaml` takes. The script sets the
+environment as well, since a winner may live there alone (NCCL, PCIe-IPC all-reduce), and passes the flags
+that such a file refuses.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.document import write_document
+from tuner.errors import NothingRan
+from tuner.redact import REDACTED, is_secret
+from tuner.results.record import TrialRecord, best_record
+
+
+def write_exports(records: Sequence[TrialRecord], target: Path) -> TrialRecord:
+    """Write the best trial to `target` (YAML) and to the same name with `.sh`.
+
+    Raises `NothingRan` where no trial was measured.
+    """
+    best = best_record(list(records))
+    if best is None:
+        raise NothingRan("no configuration has run yet, so there is nothing to export")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _replace(target, config_text(best, target.name))
+    script = target.with_suffix(".sh")
+    _replace(script, script_text(best, target.name))
+    script.chmod(0o755)
+    return best
+
+
+def config_text(record: TrialRecord, file_name: str = "best.yaml") -> str:
+    """The YAML file: what was found, and how sure that is, in comments on top."""
+    variables = _variables(record)
+    origin = (record.role, record.source)
+    lines = [
+        f"Study:       {record.study}, trial {record.trial} ({', '.join(filter(None, origin))})",
+        f"Server:      {record.label}",
+        f"SGLang:      {record.server.get('version') or 'version not reported'}",
+        f"GPUs:        {', '.join(str(gpu) for gpu in record.gpus) or 'none named'}",
+        f"Objective:   {record.objective}",
+        f"Score:       {record.score:.2f} tok/s, {_gain_shown(record)}",
+        "Confirmed:   no: the score of one launch",
+        f"Written by:  tuner {record.tuner_version}, measured {record.started}",
+        "",
+    ]
+    if variables:
+        lines.append("The environment has to be set as well:")
+        lines += [f"  export {name}={_quoted(name, value)}" for name, value in variables.items()]
+        lines.append("")
+    left_out = record.launch["config_left_out"]
+    if left_out:
+        lines.append("Not possible in this file, to be given on the command line:")
+        lines += [f"  {shlex.join(item['words'])}   ({item['reason']})" for item in left_out]
+        lines.append("")
+    lines.append(f"Start it with {Path(file_name).with_suffix('.sh').name}, which sets all of this, or with")
+    lines.append(f"  {shlex.join([*record.launch['server_command'], '--config', file_name])}")
+    head = "\n".join(f"# {line}".rstrip() for line in lines)
+    return f"{head}\n{write_document(_public(record.launch['config']))}"
+
+
+def script_text(record: TrialRecord, config_name: str) -> str:
+    """A POSIX shell script that sets the environment and starts the server; arguments are passed on."""
+    lines = [
+        "#!/bin/sh",
+        f"# {record.label}: trial {record.trial} of study {record.study} (unconfirmed),",
+        f"# {_gain_shown(record)}.",
+        "# Usage: sh " + Path(config_name).with_suffix(".sh").name + " [--port N] [further flags]",
+        'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
+    ]
+    for name, value in _variables(record).items():
+        if value == REDACTED:
+            lines.append(f': "${{{name}:?{name} is a secret and was not stored: set it first}}"')
+        else:
+            lines.append(f"export {name}={shlex.quote(value)}")
+    words = [
+        *(shlex.quote(word) for word in record.launch["server_command"]),
+        "--config",
+        f'"$here/{config_name}"',
+    ]
+    for item in record.launch["config_left_out"]:
+        words += [shlex.quote(word) for word in item["words"] if word != REDACTED]
+    for key in _secret_keys(record.launch["config"]):
+        variable = key.replace("-", "_").upper()
+        words += [f"--{key}", f'"${{{variable}:?--{key} is a secret and was not stored: set {variable}}}"']
+    lines.append("exec " + " ".join([*words, '"$@"']))
+    return "\n".join(lines) + "\n"
+
+
+def _variables(record: TrialRecord) -> dict[str, str]:
+    variables: dict[str, str] = record.launch.get("variables", {})
+    return variables
+
+
+def _quoted(name: str, value: str) -> str:
+    return f"…  # a secret, not stored: set {name} yourself" if value == REDACTED else shlex.quote(value)
+
+
+def _secret_keys(config: dict[str, object]) -> list[str]:
+    return [key for key in config if is_secret(key)]
+
+
+def _public(config: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in config.items() if not is_secret(key)}
+
+
+def _gain_shown(record: TrialRecord) -> str:
+    if record.gain is None:
+        return "gain unknown: nothing to compare with"
+    return f"{record.gain:+.1%} over {record.reference}"
+
+
+def _replace(path: Path, text: str) -> None:
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)

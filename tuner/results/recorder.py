@@ -1,0 +1,77 @@
+"""Writes a trial's record while the trial goes, so that a tuner that dies leaves its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tuner.evaluate.outcome import Outcome
+from tuner.evaluate.protocol import LaunchShown, Listener, PhaseNews, Request
+from tuner.measure.level import level_to_line
+from tuner.measure.measurement import LevelSample, LevelSummary
+from tuner.results.record import TrialRecord, write_record
+
+SAMPLES_FILE = "samples.jsonl"
+
+
+class Recorder(Listener):
+    """Keeps one trial's record up to date on disk. `record` is how it stands."""
+
+    def __init__(self, record: TrialRecord, folder: Path) -> None:
+        self.record = record
+        self.folder = folder
+        self._phase: str | None = None
+        self._save()
+
+    def on_launch(self, request: Request, launch: LaunchShown) -> None:
+        """See `Listener`."""
+        self._phase = None
+        self._change(launch=asdict(launch), levels=(), phases=())
+
+    def on_phase(self, request: Request, news: PhaseNews) -> None:
+        """Written only when the phase changes."""
+        if str(news.phase) == self._phase:
+            return
+        self._phase = str(news.phase)
+        begun = {"phase": self._phase, "start_s": round(news.elapsed_s, 2), "end_s": round(news.elapsed_s, 2)}
+        closed = tuple(
+            {**span, "end_s": begun["start_s"]} if index == len(self.record.phases) - 1 else span
+            for index, span in enumerate(self.record.phases)
+        )
+        self._change(phases=(*closed, begun))
+
+    def on_level(self, request: Request, sample: LevelSample, summary: LevelSummary | None) -> None:
+        """Raw samples go to their own file, whether the level counts or not."""
+        with (request.folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
+            file.write(level_to_line(sample) + "\n")
+        if summary is not None:
+            self._change(levels=(*self.record.levels, asdict(summary)))
+
+    def on_outcome(self, request: Request, outcome: Outcome) -> None:
+        """See `Listener`."""
+        self._change(
+            phases=tuple(span.to_json() for span in outcome.phases),
+            ready_s=outcome.ready_s,
+            took_s=(self.record.took_s or 0.0) + outcome.took_s,
+            server=asdict(outcome.facts),
+            fallbacks=outcome.fallbacks,
+            failure=outcome.failure.to_json() if outcome.failure is not None else None,
+            leftovers=outcome.leftovers,
+        )
+
+    def retry(self) -> None:
+        """The failure was transient: keep it as an earlier attempt and go on."""
+        if self.record.failure is not None:
+            self._change(attempts=(*self.record.attempts, self.record.failure), failure=None)
+
+    def close(self, record: TrialRecord) -> None:
+        """Replace the record by its final form."""
+        self.record = record
+        self._save()
+
+    def _change(self, **changes: object) -> None:
+        self.record = replace(self.record, **changes)  # type: ignore[arg-type]
+        self._save()
+
+    def _save(self) -> None:
+        write_record(self.record, self.folder)

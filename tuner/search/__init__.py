@@ -1,0 +1,1 @@
+"""The Optuna study: what to try next, what it meant, when to stop."""

@@ -1,0 +1,90 @@
+"""How much may still be spent: launches, hours of work, and the time of day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+
+from tuner.clock import Clock
+from tuner.results.record import COMPLETE, PRUNED, TrialRecord
+from tuner.study.definition import Budget, StudyDefinition
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a study has cost so far, over all its runs: launches and seconds of trials."""
+
+    launches: int
+    seconds: float
+
+    @classmethod
+    def of(cls, records: Sequence[TrialRecord]) -> Spent:
+        """Added up from the records; a trial that was launched twice counts twice.
+
+        A trial that was interrupted, or that the box could not run at all, costs nothing of the budget.
+        """
+        launched = [record for record in records if record.launch and record.state in (COMPLETE, PRUNED)]
+        return cls(
+            launches=sum(1 + len(record.attempts) for record in launched),
+            seconds=sum(record.took_s or 0.0 for record in launched),
+        )
+
+
+class BudgetKeeper:
+    """Says when the budget is used up, and how long it is likely to last."""
+
+    def __init__(self, budget: Budget, clock: Clock) -> None:
+        self._budget = budget
+        self._clock = clock
+        deadline = budget.deadline(datetime.fromtimestamp(clock.wall_s()))
+        self._deadline_s = deadline.timestamp() if deadline is not None else None
+
+    def reason_to_stop(self, records: Sequence[TrialRecord]) -> str:
+        """Why no further trial is begun, or the empty string."""
+        spent = Spent.of(records)
+        if self._budget.launches is not None and spent.launches >= self._budget.launches:
+            return f"the budget of {self._budget.launches} launches is used up"
+        if self._budget.hours is not None and spent.seconds >= self._budget.hours * 3600:
+            return f"the budget of {self._budget.hours:g} hours is used up"
+        if self._deadline_s is not None:
+            left_s = self._deadline_s - self._clock.wall_s()
+            if left_s <= 0:
+                return f"it is {self._budget.until}"
+            longest_s = _typical_s(records)
+            if longest_s is not None and left_s < longest_s:
+                took, left = _minutes(longest_s), _minutes(left_s)
+                return f"a trial takes {took} and there are {left} left until {self._budget.until}"
+        return ""
+
+    def estimate(self, definition: StudyDefinition, records: Sequence[TrialRecord]) -> str:
+        """A sentence with the hours that the rest of the study is likely to take."""
+        typical_s = _typical_s(records)
+        basis = "as the trials so far did"
+        if typical_s is None:
+            typical_s = definition.server.expected_start_s + 60 * len(definition.workload.concurrency)
+            basis = "as the study expects (server.expected_start_s) with a minute for each level"
+        limits = []
+        if self._budget.launches is not None:
+            limits.append(max(0, self._budget.launches - Spent.of(records).launches) * typical_s)
+        if self._budget.hours is not None:
+            limits.append(max(0.0, self._budget.hours * 3600 - Spent.of(records).seconds))
+        if self._deadline_s is not None:
+            limits.append(max(0.0, self._deadline_s - self._clock.wall_s()))
+        hours = min(limits) / 3600
+        count = min(limits) / typical_s
+        return f"about {_hours(hours)} for {count:.0f} launches of {_minutes(typical_s)} each, {basis}"
+
+
+def _typical_s(records: Sequence[TrialRecord]) -> float | None:
+    times = [record.took_s for record in records if record.took_s is not None and record.score is not None]
+    return median(times) if times else None
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

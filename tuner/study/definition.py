@@ -1,0 +1,380 @@
+"""A study definition: everything a study is, read from `studies/NAME.yaml` and the command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tuner.document import Node
+from tuner.errors import InputError, did_you_mean
+from tuner.measure.measurement import Workload
+from tuner.measure.objective import Objective
+from tuner.redact import REDACTED, is_secret, redact_argv, redact_environment
+from tuner.sglang.phases import Phase
+from tuner.sglang.planning import FlagValue
+from tuner.space.space import SearchSpace
+
+PYTHON = "{python}"
+"""In `server.command`: the interpreter that runs the tuner."""
+
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_FLAG = re.compile(r"^[a-z][a-z0-9_]*$")
+_PLACED_FLAGS = {
+    "model_path": "the model is the key 'server.model'",
+    "port": "every launch gets a fresh free port",
+    "host": "the server listens on loopback only",
+}
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """The server that is tuned: how it is started, where, and how long it may take.
+
+    `flags` are given to every launch (canonical names); `environment` is set for every launch and
+    `inherit` names variables that are taken over from the tuner's own environment. `expected_start_s` is
+    only used for the first estimate of hours, before anything was launched.
+    """
+
+    command: tuple[str, ...]
+    label: str
+    model: str
+    gpus: tuple[int, ...] = ()
+    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inherit: tuple[str, ...] = ()
+    ready_limit_s: float = 3600.0
+    stall_limits_s: Mapping[Phase, float] = field(default_factory=dict)
+    stop_grace_s: float = 20.0
+    expected_start_s: float = 600.0
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command with the placeholder for the interpreter filled in."""
+        return tuple(sys.executable if word == PYTHON else word for word in self.command)
+
+    @property
+    def launch_flags(self) -> dict[str, FlagValue]:
+        """The flags of every launch, the model first."""
+        return {"model_path": self.model, **self.flags}
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """The least a configuration has to offer, whatever its speed; None where nothing is asked.
+
+    They keep a single-stream objective from winning by giving up everything else.
+    """
+
+    min_kv_tokens: int | None = None
+    min_context_len: int | None = None
+    min_running_requests: int | None = None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What gains are measured against: the engine's defaults, or the command that the user runs today.
+
+    `flags` are given even with the defaults, where the engine would not start well without them.
+    """
+
+    command: tuple[str, ...] | None = None
+    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: after so many launches of the study, hours of work, or at a time of day."""
+
+    launches: int | None = None
+    hours: float | None = None
+    until: str | None = None
+
+    def deadline(self, now: datetime) -> datetime | None:
+        """The moment of `until` that comes next after `now`."""
+        if self.until is None:
+            return None
+        if re.fullmatch(r"\d{1,2}:\d{2}", self.until):
+            hour, minute = (int(part) for part in self.until.split(":"))
+            moment = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return moment if moment > now else moment + timedelta(days=1)
+        return datetime.fromisoformat(self.until)
+
+
+@dataclass(frozen=True)
+class StudyDefinition:
+    """A study: what is searched, on which server, under which load, for what, and for how long."""
+
+    name: str
+    folder: Path
+    space: SearchSpace
+    server: ServerSpec
+    workload: Workload
+    objective: Objective
+    capacities: Capacities
+    baseline: Baseline
+    budget: Budget
+    storage: str
+    seed: int
+
+    def identity(self) -> dict[str, Any]:
+        """What makes two runs the same study: results are comparable exactly while this is unchanged."""
+        return {
+            "space": self.space.canonical(),
+            "workload": self.workload.to_json(),
+            "objective": self.objective.name,
+            "least": {name: value for name, value in vars(self.capacities).items() if value is not None},
+            "server": {
+                "command": redact_argv(self.server.command),
+                "model": self.server.model,
+                "gpus": list(self.server.gpus),
+                "flags": _redacted_flags(self.server.flags),
+                "environment": redact_environment(self.server.environment),
+            },
+            "baseline": {
+                "command": redact_argv(self.baseline.command or ()),
+                "flags": _redacted_flags(self.baseline.flags),
+            },
+        }
+
+
+def _redacted_flags(flags: Mapping[str, FlagValue]) -> dict[str, Any]:
+    return {name: REDACTED if is_secret(name) else value for name, value in flags.items()}
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+_TOP = (
+    "name", "search_space", "server", "workload", "objective", "least", "baseline", "budget", "storage",
+    "seed", "folder",
+)  # fmt: skip
+_SERVER = (
+    "command", "label", "model", "gpus", "flags", "environment", "inherit_environment", "ready_limit_s",
+    "stall_limits_s", "stop_grace_s", "expected_start_s",
+)  # fmt: skip
+_WORKLOAD = (
+    "dataset",
+    "input_tokens",
+    "output_tokens",
+    "concurrency",
+    "warmup_output_tokens",
+    "level_limit_s",
+)
+_OBJECTIVE = ("concurrency",)
+_LEAST = ("min_kv_tokens", "min_context_len", "min_running_requests")
+_BUDGET = ("launches", "hours", "until")
+
+
+def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace) -> StudyDefinition:
+    """The definition in `root` (file and command line already merged).
+
+    `name` and `folder` are used where the file says nothing of its own. Raises `InputError`.
+    """
+    keys = root.mapping(known=_TOP, required=("search_space", "server", "workload"))
+    study_name = _checked_name(keys["name"]) if "name" in keys else name
+    study_folder = Path(keys["folder"].text()) if "folder" in keys else folder
+    workload = _workload(keys["workload"])
+    return StudyDefinition(
+        name=study_name,
+        folder=study_folder,
+        space=space,
+        server=_server(keys["server"]),
+        workload=workload,
+        objective=_objective(keys.get("objective"), workload),
+        capacities=_capacities(keys.get("least")),
+        baseline=_baseline(keys.get("baseline")),
+        budget=_budget(keys.get("budget")),
+        storage=keys["storage"].text() if "storage" in keys else f"sqlite:///{study_folder / 'study.db'}",
+        seed=keys["seed"].integer(least=0, most=2**32 - 1) if "seed" in keys else 0,
+    )
+
+
+def _checked_name(node: Node) -> str:
+    name = node.text()
+    if not _NAME.match(name):
+        raise node.refuse(f"'{name}' cannot name a folder", hint="use letters, digits, '.', '_' and '-'")
+    return name
+
+
+def _server(node: Node) -> ServerSpec:
+    keys = node.mapping(known=_SERVER, required=("command", "model"))
+    model = keys["model"].text()
+    return ServerSpec(
+        command=_command(keys["command"]),
+        label=keys["label"].text() if "label" in keys else model,
+        model=model,
+        gpus=_gpus(keys.get("gpus")),
+        flags=_flags(keys.get("flags")),
+        environment={
+            name: _variable_value(value)
+            for name, value in _named(keys.get("environment"), _VARIABLE, "a variable")
+        },
+        inherit=tuple(item.text() for item in keys["inherit_environment"].sequence())
+        if "inherit_environment" in keys
+        else (),
+        ready_limit_s=_positive(keys, "ready_limit_s", ServerSpec.ready_limit_s),
+        stall_limits_s=_stall_limits(keys.get("stall_limits_s")),
+        stop_grace_s=_positive(keys, "stop_grace_s", ServerSpec.stop_grace_s),
+        expected_start_s=_positive(keys, "expected_start_s", ServerSpec.expected_start_s),
+    )
+
+
+def _command(node: Node) -> tuple[str, ...]:
+    """A list of words, or a line that is split into words as a shell would (and given to no shell)."""
+    if isinstance(node.value, list):
+        return tuple(item.text() for item in node.sequence(least=1))
+    try:
+        words = tuple(shlex.split(node.text()))
+    except ValueError as error:
+        raise node.refuse(
+            f"cannot be split into words: {error}", hint="close the quotes, or give a list"
+        ) from None
+    return words
+
+
+def _gpus(node: Node | None) -> tuple[int, ...]:
+    if node is None:
+        return ()
+    gpus = tuple(item.integer(least=0, most=1023) for item in node.sequence())
+    if len(set(gpus)) != len(gpus):
+        raise node.refuse("a GPU stands here twice")
+    return gpus
+
+
+def _named(node: Node | None, pattern: re.Pattern[str], what: str) -> list[tuple[str, Node]]:
+    if node is None:
+        return []
+    found = []
+    for name, value in node.items():
+        if not pattern.match(name):
+            suggestion = name.lstrip("-").replace("-", "_")
+            hint = f"did you mean '{suggestion}'?" if pattern.match(suggestion) else ""
+            raise value.refuse(f"'{name}' is not the name of {what}", hint=hint)
+        found.append((name, value))
+    return found
+
+
+def _flags(node: Node | None) -> dict[str, FlagValue]:
+    named = _named(node, _FLAG, "a flag")
+    for name, value in named:
+        if name in _PLACED_FLAGS:
+            raise value.refuse("this flag cannot be fixed here", hint=_PLACED_FLAGS[name])
+    return {name: _flag_value(value) for name, value in named}
+
+
+def _flag_value(node: Node) -> FlagValue:
+    if isinstance(node.value, list):
+        return tuple(item.scalar() for item in node.sequence(least=1))
+    return node.scalar()
+
+
+def _variable_value(node: Node) -> str:
+    value = node.scalar()
+    return ("1" if value else "0") if isinstance(value, bool) else str(value)
+
+
+def _positive(keys: Mapping[str, Node], key: str, default: float) -> float:
+    return keys[key].number(least=0.001) if key in keys else default
+
+
+def _stall_limits(node: Node | None) -> dict[Phase, float]:
+    if node is None:
+        return {}
+    phases = {str(phase): phase for phase in Phase}
+    limits = {}
+    for name, value in node.items():
+        if name not in phases:
+            raise value.refuse(f"'{name}' is not a phase", hint=did_you_mean(name, phases))
+        limits[phases[name]] = value.number(least=1)
+    return limits
+
+
+def _workload(node: Node) -> Workload:
+    keys = node.mapping(known=_WORKLOAD, required=("input_tokens", "output_tokens", "concurrency"))
+    levels = keys["concurrency"]
+    items = levels.sequence(least=1) if isinstance(levels.value, list) else [levels]
+    concurrency = tuple(item.integer(least=1, most=4096) for item in items)
+    if len(set(concurrency)) != len(concurrency):
+        raise levels.refuse("a level stands here twice")
+    output_tokens = keys["output_tokens"].integer(least=2)
+    warmup = (
+        keys["warmup_output_tokens"].integer(least=1)
+        if "warmup_output_tokens" in keys
+        else min(64, output_tokens)
+    )
+    return Workload(
+        input_tokens=keys["input_tokens"].integer(least=1),
+        output_tokens=output_tokens,
+        concurrency=concurrency,
+        dataset=keys["dataset"].text(one_of=("random",)) if "dataset" in keys else "random",
+        warmup_output_tokens=warmup,
+        level_limit_s=_positive(keys, "level_limit_s", Workload.level_limit_s),
+    )
+
+
+def _objective(node: Node | None, workload: Workload) -> Objective:
+    if node is None:
+        return Objective(levels=workload.concurrency)
+    keys = node.mapping(known=_OBJECTIVE, required=_OBJECTIVE)
+    levels = keys["concurrency"]
+    items = levels.sequence(least=1) if isinstance(levels.value, list) else [levels]
+    for item in items:
+        if item.integer(least=1) not in workload.concurrency:
+            measured = ", ".join(str(level) for level in workload.concurrency)
+            raise item.refuse(
+                f"the workload does not measure concurrency {item.value}", hint=f"it measures {measured}"
+            )
+    return Objective(levels=tuple(item.integer() for item in items))
+
+
+def _capacities(node: Node | None) -> Capacities:
+    if node is None:
+        return Capacities()
+    return Capacities(**{key: value.integer(least=1) for key, value in node.mapping(known=_LEAST).items()})
+
+
+def _baseline(node: Node | None) -> Baseline:
+    if node is None or node.value == "defaults":
+        return Baseline()
+    keys = node.mapping(known=("command", "flags"))
+    if len(keys) != 1:
+        raise node.refuse(
+            "needs either a command or flags", hint="or leave it out: then it is the engine's defaults"
+        )
+    if "command" in keys:
+        return Baseline(command=_command(keys["command"]))
+    return Baseline(flags=_flags(keys["flags"]))
+
+
+def _budget(node: Node | None) -> Budget:
+    if node is None:
+        return Budget(launches=40)
+    keys = node.mapping(known=_BUDGET)
+    until = keys["until"].text() if "until" in keys else None
+    budget = Budget(
+        launches=keys["launches"].integer(least=1) if "launches" in keys else None,
+        hours=keys["hours"].number(least=0.001) if "hours" in keys else None,
+        until=until,
+    )
+    if budget == Budget():
+        raise node.refuse("names no limit", hint="give launches, hours or until")
+    if until is not None:
+        try:
+            budget.deadline(datetime.now())
+        except ValueError:
+            raise keys["until"].refuse(
+                f"'{until}' is no time", hint="write 07:00 or 2030-01-31T07:00"
+            ) from None
+    return budget
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a results folder that cannot be one."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: the results folder cannot be made, a file of that name exists")

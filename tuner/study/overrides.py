@@ -1,0 +1,137 @@
+"""Every field of a study definition as a command-line option.
+
+An option becomes a value at its key path, exactly as if it stood in the file, so it is checked by the same
+reader and its errors name the option. The precedence is: command line, then file, then default.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from tuner.document import Node, parse_document
+from tuner.errors import InputError
+
+
+@dataclass(frozen=True)
+class Override:
+    """An option and the key path that it sets.
+
+    `form`: `value` (one YAML value), `text` (taken as it is), `list` (several values), `pairs`
+    (NAME=VALUE, repeatable, merged into the file's mapping).
+    """
+
+    option: str
+    path: str
+    help: str
+    form: str = "value"
+    metavar: str = "N"
+
+
+OVERRIDES = (
+    Override("--name", "name", "name of the study", "text", "NAME"),
+    Override("--search-space", "search_space", "search space, by name or file", "text", "SPACE"),
+    Override("--folder", "folder", "where results go", "text", "DIR"),
+    Override("--storage", "storage", "Optuna storage URL", "text", "URL"),
+    Override("--seed", "seed", "seed of sampler and prompts"),
+    Override("--command", "server.command", "how the server is started", "text", "LINE"),
+    Override("--label", "server.label", "what the server is called everywhere", "text", "TEXT"),
+    Override("--model", "server.model", "model path or name", "text", "MODEL"),
+    Override("--gpus", "server.gpus", "indices of the GPUs to use", "list", "GPU"),
+    Override("--flag", "server.flags", "flag of every launch, by canonical name", "pairs", "NAME=VALUE"),
+    Override("--env", "server.environment", "variable of every launch", "pairs", "NAME=VALUE"),
+    Override(
+        "--inherit-env", "server.inherit_environment", "variables taken over from this shell", "list", "NAME"
+    ),
+    Override("--ready-limit-s", "server.ready_limit_s", "longest start in all", metavar="S"),
+    Override("--stall-limit-s", "server.stall_limits_s", "longest silence of a phase", "pairs", "PHASE=S"),
+    Override("--stop-grace-s", "server.stop_grace_s", "time to end by itself", metavar="S"),
+    Override("--expected-start-s", "server.expected_start_s", "for the first estimate of hours", metavar="S"),
+    Override("--dataset", "workload.dataset", "what is sent", "text", "KIND"),
+    Override("--input-tokens", "workload.input_tokens", "tokens of a prompt"),
+    Override("--output-tokens", "workload.output_tokens", "tokens of an answer"),
+    Override("--concurrency", "workload.concurrency", "load levels", "list"),
+    Override("--warmup-output-tokens", "workload.warmup_output_tokens", "tokens of a warm-up answer"),
+    Override("--level-limit-s", "workload.level_limit_s", "longest level", metavar="S"),
+    Override("--objective-concurrency", "objective.concurrency", "levels that are scored", "list"),
+    Override("--min-kv-tokens", "least.min_kv_tokens", "least size of the KV pool"),
+    Override("--min-context-len", "least.min_context_len", "least context length"),
+    Override("--min-running-requests", "least.min_running_requests", "least running requests"),
+    Override("--baseline-command", "baseline.command", "the command you run today", "text", "LINE"),
+    Override("--baseline-flag", "baseline.flags", "flag given even with the defaults", "pairs", "NAME=VALUE"),
+    Override("--launches", "budget.launches", "stop after so many launches"),
+    Override("--hours", "budget.hours", "stop after so many hours", metavar="H"),
+    Override("--until", "budget.until", "stop at this time (07:00)", "text", "TIME"),
+)
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add an option for every field."""
+    group = parser.add_argument_group("fields of the study (before the file, before the defaults)")
+    for override in OVERRIDES:
+        if override.form == "pairs":
+            group.add_argument(
+                override.option,
+                dest=override.path,
+                metavar=override.metavar,
+                nargs="+",
+                action="extend",
+                help=override.help,
+            )
+        elif override.form == "list":
+            group.add_argument(
+                override.option, dest=override.path, metavar=override.metavar, nargs="+", help=override.help
+            )
+        else:
+            group.add_argument(
+                override.option, dest=override.path, metavar=override.metavar, help=override.help
+            )
+
+
+def merge_overrides(root: Node, arguments: argparse.Namespace) -> Node:
+    """The file's tree with the given options laid over it."""
+    for override in OVERRIDES:
+        given = getattr(arguments, override.path, None)
+        if given is None:
+            continue
+        *parents, key = override.path.split(".")
+        root = _laid_over(root, parents, key, override, given)
+    return root
+
+
+def _laid_over(root: Node, parents: list[str], key: str, override: Override, given: str | list[str]) -> Node:
+    keys = dict(root.value) if isinstance(root.value, dict) else {}
+    if parents:
+        child = keys.get(parents[0], Node({}, "command line", parents[0]))
+        keys[parents[0]] = _laid_over(child, parents[1:], key, override, given)
+    else:
+        keys[key] = _value(override, given, keys.get(key))
+    return Node(keys, root.file, root.path, root.line)
+
+
+def _value(override: Override, given: str | list[str], in_file: Node | None) -> Node:
+    where = ("command line", override.option)
+    if override.form == "text":
+        return Node(given, *where)
+    if override.form == "list":
+        return Node([_scalar(word, *where) for word in given], *where)
+    if override.form == "value":
+        return _scalar(str(given), *where)
+    pairs = dict(in_file.value) if in_file is not None and isinstance(in_file.value, dict) else {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"command line: {override.option}: '{pair}' is not {override.metavar}")
+        pairs[name] = _scalar(value, "command line", f"{override.option} {name}")
+    return Node(pairs, *where)
+
+
+def _scalar(word: str, file: str, path: str) -> Node:
+    """What `word` would be in a YAML file: a number, true, or text."""
+    try:
+        value = parse_document(f"value: {word}", file).value["value"].value
+    except InputError:
+        value = word
+    if isinstance(value, dict) or value is None:
+        value = word
+    return Node(value, file, path)
