@@ -1,0 +1,144 @@
+"""The whole loop on a real SGLang server: optimise, crash, interrupt, resume, export, start from the export."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import psutil
+import pytest
+import requests
+from optuna.trial import TrialState
+
+from tests.real_server.conftest import RealSGLang
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A page of 64 with chunks of 96 is an assertion in SGLang; all else runs.
+SPACE = """
+parameters:
+  max_running_requests: {type: integer, low: 1, high: 64, log: true, auto: true}
+  max_total_tokens: {type: choice, choices: [16384, 65536], default: 65536}
+  chunked_prefill_size: {type: choice, choices: [auto, 96, 1024]}
+  page_size: {type: choice, choices: [1, 64], default: 1}
+known_good:
+  - {name: one-at-a-time, values: {max_running_requests: 1}}
+  - {name: crashes, values: {chunked_prefill_size: 96, page_size: 64}}
+"""
+
+
+def optimize(sglang: RealSGLang, folder: Path, *options: str) -> list[str]:
+    space = folder / "space.yaml"
+    space.write_text(SPACE)
+    return [
+        sys.executable, "-m", "tuner", "optimize", "cpu", *sglang.options,
+        "--folder", str(folder / "study"), "--search-space", str(space), "--objective-concurrency", "32", *options,
+    ]  # fmt: skip
+
+
+@pytest.mark.real_server
+@pytest.mark.timeout(900)
+def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+
+    # Ctrl-C in the first trial, once the server is there: it is gone afterwards, and the study is clean.
+    first = subprocess.Popen(optimize(real_sglang, tmp_path, "--launches", "4"), cwd=ROOT, text=True, stdout=subprocess.PIPE)
+    wait_for(lambda: "import" in (study / "trial-0000" / "record.json").read_text(), "the first server's start")
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert servers(real_sglang) == []
+    assert states(study) == ["FAIL", "WAITING"]
+
+    # The same command goes on.
+    done = subprocess.run(optimize(real_sglang, tmp_path, "--launches", "4"), cwd=ROOT, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert servers(real_sglang) == []
+    records = [json.loads(path.read_text()) for path in sorted(study.glob("trial-*/record.json"))]
+    assert [record["state"] for record in records] == ["failed", "complete", "complete", "pruned", "complete"]
+    baseline, one_at_a_time, crash = records[1:4]
+    assert baseline["role"] == "baseline" and baseline["configuration"] == {}
+    assert baseline["server"]["resolved"]["page_size"] == 1
+    assert baseline["server"]["version"] == "0.5.23"
+
+    # The crash was real, and is told as what it was.
+    assert crash["failure"]["kind"] == "assertion"
+    assert crash["failure"]["phase"] == "arguments"
+    assert "chunked_prefill_size must be divisible by page_size" in crash["failure"]["evidence"][0]["text"]
+    assert "chunked_prefill_size must be divisible by page_size" in (study / "trial-0003" / "server.log").read_text()
+    trials = optuna.load_study(study_name="cpu", storage=f"sqlite:///{study / 'study.db'}").get_trials()
+    assert trials[3].state is TrialState.PRUNED
+    assert trials[3].user_attrs["failure_kind"] == "assertion"
+
+    # One request at a time is several times slower at 32 streams, and the record says why.
+    level = next(item for item in one_at_a_time["levels"] if item["concurrency"] == 32)
+    assert level["running"] == 1 and not level["whole"]
+    assert baseline["score"] > 2 * one_at_a_time["score"]
+
+    # The export starts the real server, which generates.
+    exported = tmp_path / "found.yaml"
+    told = subprocess.run(
+        [sys.executable, "-m", "tuner", "export", str(study), "-o", str(exported)], cwd=ROOT, text=True, capture_output=True, check=True
+    )
+    assert "tok/s" in told.stdout
+    generate_from(exported.with_suffix(".sh"))
+
+
+def generate_from(script: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        ["sh", str(script), "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        wait_for(lambda: healthy(port, server), "the exported server's start")
+        body = {"text": "the server", "sampling_params": {"max_new_tokens": 4, "ignore_eos": True}}
+        reply = requests.post(f"http://127.0.0.1:{port}/generate", json=body, timeout=60).json()
+        assert reply["meta_info"]["completion_tokens"] == 4
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.communicate()
+
+
+def healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
+    if server.poll() is not None:
+        raise AssertionError(f"the server ended: {server.communicate()[0].decode()[-2000:]}")
+    try:
+        return requests.get(f"http://127.0.0.1:{port}/health", timeout=5).ok
+    except requests.RequestException:
+        return False
+
+
+def wait_for(condition: object, what: str, limit_s: float = 180.0) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        try:
+            if condition():  # type: ignore[operator]
+                return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"{what} did not happen within {limit_s:g} s")
+
+
+def states(study: Path) -> list[str]:
+    trials = optuna.load_study(study_name="cpu", storage=f"sqlite:///{study / 'study.db'}").get_trials()
+    return [trial.state.name for trial in trials]
+
+
+def servers(sglang: RealSGLang) -> list[int]:
+    """Processes of that installation that still run."""
+    found = []
+    for process in psutil.process_iter(["exe", "cmdline"]):
+        command = process.info["cmdline"] or []
+        if str(sglang.python) in command or str(sglang.model) in command:
+            found.append(process.pid)
+    return found
