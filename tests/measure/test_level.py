@@ -7,7 +7,7 @@ import pytest
 from tests.measure.test_window import request, steady
 from tuner.errors import InputError
 from tuner.measure.level import level_from_line, level_to_line, summarise, void_reason
-from tuner.measure.measurement import LevelSample, LevelSummary, Measurement, RequestSample, Workload
+from tuner.measure.measurement import LevelSample, LevelSummary, Measurement, RequestSample
 from tuner.measure.objective import Objective
 
 
@@ -122,15 +122,6 @@ def test_the_objective_is_one_level_or_the_geometric_mean() -> None:
     assert (one.name, one.score(measurement)) == ("decode tok/s at C=8", 40.0)
     assert both.name == "geometric mean decode tok/s at C=1,8"
     assert both.score(measurement) == pytest.approx(20.0)
-
-
-def test_an_objective_without_its_level_is_refused() -> None:
-    with pytest.raises(InputError, match="never measured") as refused:
-        Objective((16,)).require(Workload(8, 8, (1, 32)))
-    assert "1, 32" in refused.value.hint
-    Objective((1, 32)).require(Workload(8, 8, (1, 8, 32)))
-    with pytest.raises(KeyError):
-        Objective((16,)).score(measured(c1=1.0))
 
 
 @pytest.mark.parametrize("levels", [(), (8, 8)])

@@ -11,7 +11,8 @@ class Workload:
     """What is sent to every configuration.
 
     `concurrency` are the load levels, each run on the same launch. `dataset` is `random` (token ids drawn
-    afresh for every level). `level_limit_s` bounds one level, hung requests included.
+    afresh for every level). `level_limit_s` bounds one level, hung requests included; `expected_level_s`
+    is only used for the first estimate of hours.
     """
 
     input_tokens: int
@@ -20,16 +21,16 @@ class Workload:
     dataset: str = "random"
     warmup_output_tokens: int = 64
     level_limit_s: float = 600.0
+    expected_level_s: float = 30.0
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, JSON-able; two workloads measure the same thing exactly when these are equal."""
+        """What is sent, JSON-able: two workloads measure the same thing exactly when these are equal."""
         return {
             "dataset": self.dataset,
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
             "concurrency": list(self.concurrency),
             "warmup_output_tokens": self.warmup_output_tokens,
-            "level_limit_s": self.level_limit_s,
         }
 
 

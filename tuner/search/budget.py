@@ -63,8 +63,9 @@ class BudgetKeeper:
         typical_s = _typical_s(records)
         basis = "as the trials so far did"
         if typical_s is None:
-            typical_s = definition.server.expected_start_s + 60 * len(definition.workload.concurrency)
-            basis = "as the study expects (server.expected_start_s) with a minute for each level"
+            levels = len(definition.workload.concurrency)
+            typical_s = definition.server.expected_start_s + definition.workload.expected_level_s * levels
+            basis = "as the study expects (server.expected_start_s, workload.expected_level_s)"
         limits = []
         if self._budget.launches is not None:
             limits.append(max(0, self._budget.launches - Spent.of(records).launches) * typical_s)

@@ -15,6 +15,7 @@ from tuner.document import Node
 from tuner.errors import InputError, did_you_mean
 from tuner.measure.measurement import Workload
 from tuner.measure.objective import Objective
+from tuner.measure.reading import parse_objective, parse_workload
 from tuner.redact import REDACTED, is_secret, redact_argv, redact_environment
 from tuner.sglang.phases import Phase
 from tuner.sglang.planning import FlagValue
@@ -158,15 +159,6 @@ _SERVER = (
     "command", "label", "model", "gpus", "flags", "environment", "inherit_environment", "ready_limit_s",
     "stall_limits_s", "stop_grace_s", "expected_start_s",
 )  # fmt: skip
-_WORKLOAD = (
-    "dataset",
-    "input_tokens",
-    "output_tokens",
-    "concurrency",
-    "warmup_output_tokens",
-    "level_limit_s",
-)
-_OBJECTIVE = ("concurrency",)
 _LEAST = ("min_kv_tokens", "min_context_len", "min_running_requests")
 _BUDGET = ("launches", "hours", "until")
 
@@ -179,14 +171,14 @@ def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace)
     keys = root.mapping(known=_TOP, required=("search_space", "server", "workload"))
     study_name = _checked_name(keys["name"]) if "name" in keys else name
     study_folder = Path(keys["folder"].text()) if "folder" in keys else folder
-    workload = _workload(keys["workload"])
+    workload = parse_workload(keys["workload"])
     return StudyDefinition(
         name=study_name,
         folder=study_folder,
         space=space,
         server=_server(keys["server"]),
         workload=workload,
-        objective=_objective(keys.get("objective"), workload),
+        objective=parse_objective(keys.get("objective"), workload),
         capacities=_capacities(keys.get("least")),
         baseline=_baseline(keys.get("baseline")),
         budget=_budget(keys.get("budget")),
@@ -293,44 +285,6 @@ def _stall_limits(node: Node | None) -> dict[Phase, float]:
             raise value.refuse(f"'{name}' is not a phase", hint=did_you_mean(name, phases))
         limits[phases[name]] = value.number(least=1)
     return limits
-
-
-def _workload(node: Node) -> Workload:
-    keys = node.mapping(known=_WORKLOAD, required=("input_tokens", "output_tokens", "concurrency"))
-    levels = keys["concurrency"]
-    items = levels.sequence(least=1) if isinstance(levels.value, list) else [levels]
-    concurrency = tuple(item.integer(least=1, most=4096) for item in items)
-    if len(set(concurrency)) != len(concurrency):
-        raise levels.refuse("a level stands here twice")
-    output_tokens = keys["output_tokens"].integer(least=2)
-    warmup = (
-        keys["warmup_output_tokens"].integer(least=1)
-        if "warmup_output_tokens" in keys
-        else min(64, output_tokens)
-    )
-    return Workload(
-        input_tokens=keys["input_tokens"].integer(least=1),
-        output_tokens=output_tokens,
-        concurrency=concurrency,
-        dataset=keys["dataset"].text(one_of=("random",)) if "dataset" in keys else "random",
-        warmup_output_tokens=warmup,
-        level_limit_s=_positive(keys, "level_limit_s", Workload.level_limit_s),
-    )
-
-
-def _objective(node: Node | None, workload: Workload) -> Objective:
-    if node is None:
-        return Objective(levels=workload.concurrency)
-    keys = node.mapping(known=_OBJECTIVE, required=_OBJECTIVE)
-    levels = keys["concurrency"]
-    items = levels.sequence(least=1) if isinstance(levels.value, list) else [levels]
-    for item in items:
-        if item.integer(least=1) not in workload.concurrency:
-            measured = ", ".join(str(level) for level in workload.concurrency)
-            raise item.refuse(
-                f"the workload does not measure concurrency {item.value}", hint=f"it measures {measured}"
-            )
-    return Objective(levels=tuple(item.integer() for item in items))
 
 
 def _capacities(node: Node | None) -> Capacities:

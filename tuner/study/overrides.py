@@ -53,6 +53,9 @@ OVERRIDES = (
     Override("--concurrency", "workload.concurrency", "load levels", "list"),
     Override("--warmup-output-tokens", "workload.warmup_output_tokens", "tokens of a warm-up answer"),
     Override("--level-limit-s", "workload.level_limit_s", "longest level", metavar="S"),
+    Override(
+        "--expected-level-s", "workload.expected_level_s", "for the first estimate of hours", metavar="S"
+    ),
     Override("--objective-concurrency", "objective.concurrency", "levels that are scored", "list"),
     Override("--min-kv-tokens", "least.min_kv_tokens", "least size of the KV pool"),
     Override("--min-context-len", "least.min_context_len", "least context length"),
