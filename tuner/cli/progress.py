@@ -8,7 +8,7 @@ from tuner.clock import Clock
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import LaunchShown, PhaseNews, Request
 from tuner.measure.measurement import LevelSample, LevelSummary
-from tuner.results.record import COMPLETE, TrialRecord
+from tuner.results.record import COMPLETE, TrialRecord, shown_fallback
 from tuner.search.loop import SearchListener
 from tuner.search.store import Proposal
 
@@ -62,7 +62,9 @@ class ProgressPrinter(SearchListener):
         else:
             self.line(f"  => {record.state}; the configuration is queued again")
         for fallback in record.fallbacks:
-            self.line(f"     {fallback}")
+            self.line(f"     {shown_fallback(fallback)}")
+        if record.same_as is not None:
+            self.line(f"     the same running server as trial {record.same_as}")
 
     # --- one launch ---------------------------------------------------------------------------------
 

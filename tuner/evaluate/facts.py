@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tuner.diagnosis.fallbacks import Fallback
 from tuner.evaluate.outcome import ServerFacts
 from tuner.sglang.endpoints import resolved_values
 from tuner.sglang.events import GraphsCaptured, KvAllocated, Limits, LogEvent, WeightsLoaded, leads
 from tuner.sglang.log import LogReader
+from tuner.space.configuration import Value
 
 
-def facts_of(log: bytes, server_info: Mapping[str, Any], names: Iterable[str]) -> ServerFacts:
+def facts_of(
+    log: bytes, server_info: Mapping[str, Any], asked: Mapping[str, Value], fallbacks: Iterable[Fallback]
+) -> ServerFacts:
     """The facts; of a server that never got ready `server_info` is empty, and what the log told is all.
 
-    `names` are the canonical parameters whose resolved values are wanted.
+    `asked` has a value for every tuned parameter, `auto` where it was left out.
     """
     reader = LogReader()
     events = [*reader.feed(log), *reader.finish()]
     limits = [event for event in events if isinstance(event, Limits)]
-    resolved = resolved_values(server_info, names) if server_info else {}
+    resolved = resolved_values(server_info, asked) if server_info else {}
     version = server_info.get("version")
     return ServerFacts(
         version=str(version) if version else None,
@@ -28,7 +34,16 @@ def facts_of(log: bytes, server_info: Mapping[str, Any], names: Iterable[str]) -
         context_len=min((event.context_len for event in limits), default=None),
         resolved=resolved,
         memory=_memory(events),
+        runs_as=_runs_as(asked, resolved, fallbacks) if server_info else "",
     )
+
+
+def _runs_as(asked: Mapping[str, Value], resolved: Mapping[str, Any], fallbacks: Iterable[Fallback]) -> str:
+    """What every tuned parameter came down to: as reported, else as asked, and less what was not honoured."""
+    values: dict[str, Any] = {**asked, **resolved}
+    values.update({fallback.param: fallback.runs for fallback in fallbacks if fallback.param in asked})
+    canonical = json.dumps({name: str(value) for name, value in values.items()}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def _kv_tokens(limits: list[Limits]) -> int | None:

@@ -13,10 +13,10 @@ from tuner.startup.follow import Died, NotStarted, PortNotOurs, Stalled, TimedOu
 _NOTHING = (Kind.HEALTHY, Kind.UNKNOWN)
 
 
-def failure_of_start(start: NotStarted, log: bytes) -> Failure:
-    """Why a server did not get ready."""
+def failure_of_start(start: NotStarted, log: bytes, *, others_on_gpus: bool | None = None) -> Failure:
+    """Why a server did not get ready. `others_on_gpus`: whether GPUs stayed occupied after it was gone."""
     if isinstance(start, Died):
-        return failure_of_exit(log, start.exit_code, start.phase)
+        return failure_of_exit(log, start.exit_code, start.phase, others_on_gpus=others_on_gpus)
     if isinstance(start, PortNotOurs):
         found = diagnose(log, phase=start.phase)
         if found.kind is Kind.PORT_IN_USE:
@@ -34,9 +34,11 @@ def failure_of_start(start: NotStarted, log: bytes) -> Failure:
     return replace(found, summary=_stall_summary(start))
 
 
-def failure_of_exit(log: bytes, exit_code: int | None, phase: Phase) -> Failure:
+def failure_of_exit(
+    log: bytes, exit_code: int | None, phase: Phase, *, others_on_gpus: bool | None = None
+) -> Failure:
     """Why a server ended by itself."""
-    found = diagnose(log, exit_code=exit_code, phase=phase)
+    found = diagnose(log, exit_code=exit_code, phase=phase, foreign_gpu_memory=others_on_gpus)
     if found.kind is not Kind.HEALTHY:
         return found
     return Failure(

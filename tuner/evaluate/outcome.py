@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.diagnosis.failure import Failure
+from tuner.diagnosis.fallbacks import Fallback
 from tuner.measure.measurement import Measurement
 from tuner.startup.ladder import PhaseSpan
 
@@ -14,7 +15,8 @@ from tuner.startup.ladder import PhaseSpan
 class ServerFacts:
     """What the server said of itself: in its log, and at `/server_info` once it was ready.
 
-    `resolved` are the values it really runs with, by canonical name. `memory` are the log's figures in GiB.
+    `resolved` are the values it really runs with, by canonical name; `runs_as` is a fingerprint that two
+    servers share when all their tuned parameters resolve to the same. `memory` are the log's figures in GiB.
     """
 
     version: str | None = None
@@ -23,6 +25,7 @@ class ServerFacts:
     context_len: int | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
+    runs_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Outcome:
     ready_s: float | None = None
     took_s: float = 0.0
     facts: ServerFacts = field(default_factory=ServerFacts)
-    fallbacks: tuple[str, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
     clean: bool = True
     leftovers: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.clock import Clock
+from tuner.diagnosis.fallbacks import read_fallbacks
 from tuner.errors import TunerError
 from tuner.evaluate.facts import facts_of
 from tuner.evaluate.failures import failure_of_exit, failure_of_start, failure_under_load
@@ -17,11 +18,14 @@ from tuner.launch.protocol import Executor, ServerHandle, StopReport
 from tuner.measure.measurement import LevelSample, LevelSummary, Measurement
 from tuner.measure.session import LevelVoid, ServerGone, measure
 from tuner.redact import REDACTED, is_secret, redact_argv, redact_environment
+from tuner.sglang.composites import ALL_REDUCE
 from tuner.sglang.config_file import to_config
 from tuner.sglang.endpoints import ServerClient
 from tuner.sglang.phases import Phase
 from tuner.sglang.plan import LaunchPlan
-from tuner.startup.follow import NotStarted, Ready, follow_start
+from tuner.space.configuration import Value
+from tuner.space.parameters import AUTO
+from tuner.startup.follow import NotStarted, Ready, Stalled, TimedOut, follow_start
 from tuner.startup.ladder import StartupState
 from tuner.startup.limits import DEFAULT_SILENCE_S, StallLimits
 
@@ -52,7 +56,7 @@ class ServerEvaluator:
             end = self._follow_and_measure(handle, request, listener)
         finally:
             report = handle.stop()
-        outcome = self._outcome(handle, end, report, self._clock.monotonic_s() - began_s)
+        outcome = self._outcome(request, handle, end, report, self._clock.monotonic_s() - began_s)
         listener.on_outcome(request, outcome)
         return outcome
 
@@ -71,6 +75,8 @@ class ServerEvaluator:
             limits=limits,
             on_change=lambda state: listener.on_phase(request, _news(state)),
         )
+        if isinstance(start, (Stalled, TimedOut)):
+            self._keep_snapshot(handle, request)
         if not isinstance(start, Ready):
             return _End(start)
         info = _server_info(client)
@@ -84,8 +90,15 @@ class ServerEvaluator:
                 clock=self._clock,
             )
         except (LevelVoid, ServerGone) as error:
+            if isinstance(error, LevelVoid):
+                self._keep_snapshot(handle, request)
             return _End(start, info=info, error=error, exit_code=self._exit_code(handle, error))
         return _End(start, info=info, measurement=measurement)
+
+    def _keep_snapshot(self, handle: ServerHandle, request: Request) -> None:
+        """What a server that hangs is doing, for whoever looks into it later."""
+        for name, text in handle.snapshot().items():
+            (request.folder / name).write_text(text, encoding="utf-8")
 
     def _exit_code(self, handle: ServerHandle, error: LevelVoid | ServerGone) -> int | None:
         deadline_s = self._clock.monotonic_s() + _EXIT_LIMIT_S
@@ -95,26 +108,42 @@ class ServerEvaluator:
             self._clock.sleep(0.1)
         return handle.poll()
 
-    def _outcome(self, handle: ServerHandle, end: _End, report: StopReport, took_s: float) -> Outcome:
+    def _outcome(
+        self, request: Request, handle: ServerHandle, end: _End, report: StopReport, took_s: float
+    ) -> Outcome:
         log = handle.read_log(0)
         failure = None
         if not isinstance(end.start, Ready):
-            failure = failure_of_start(end.start, log)
+            failure = failure_of_start(end.start, log, others_on_gpus=self._others_on_gpus())
         elif end.error is not None:
             failure = failure_under_load(end.error, log, end.exit_code)
         elif end.measurement is None:
             failure = failure_of_exit(log, end.exit_code, Phase.SERVING)
-        names = [parameter.name for parameter in self._fitted.space.parameters]
+        asked = self._asked(request)
+        fallbacks = read_fallbacks(log, {name: value for name, value in asked.items() if value != AUTO})
         return Outcome(
             measurement=end.measurement,
             failure=failure,
             phases=end.start.phases,
             ready_s=end.start.seconds if isinstance(end.start, Ready) else None,
             took_s=took_s,
-            facts=facts_of(log, end.info, names),
+            facts=facts_of(log, end.info, asked, fallbacks),
+            fallbacks=tuple(fallbacks),
             clean=report.clean,
             leftovers=report.leftovers,
         )
+
+    def _asked(self, request: Request) -> dict[str, Value]:
+        """A value for every tuned parameter; of the all-reduce, the engine's default is the custom one."""
+        asked: dict[str, Value] = {parameter.name: AUTO for parameter in self._fitted.space.parameters}
+        if ALL_REDUCE in asked:
+            asked[ALL_REDUCE] = "custom"
+        return {**asked, **request.configuration}
+
+    def _others_on_gpus(self) -> bool | None:
+        """Whether somebody uses the study's GPUs now that our server is gone; None without GPUs."""
+        gpus = self._definition.server.gpus
+        return bool(self._executor.complaints(gpus)) if gpus else None
 
     def _shown(self, plan: LaunchPlan) -> LaunchShown:
         config, left_out = to_config(plan, self._fitted.installation)

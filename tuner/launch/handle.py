@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from tuner.launch.process_tree import ProcessKey, TreeTotal
 from tuner.launch.protocol import Activity, StopReport
 from tuner.launch.record import LaunchRecord
 from tuner.launch.server_log import ServerLog
+from tuner.launch.snapshot import process_table, python_stacks
 from tuner.sglang.plan import LaunchPlan
 
 MEMORY_TOLERANCE_MIB = 512.0
@@ -115,6 +117,12 @@ class LocalHandle:
                 ):
                     return True
         return hidden
+
+    def snapshot(self) -> dict[str, str]:
+        """See `ServerHandle`: the process table, and Python stacks where py-spy is there."""
+        processes = self._processes(thorough=True)
+        stacks = python_stacks(processes, os.environ)
+        return {"processes.txt": process_table(processes), **({"py-spy.txt": stacks} if stacks else {})}
 
     def stop(self) -> StopReport:
         """See `ServerHandle`.

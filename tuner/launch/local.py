@@ -78,6 +78,10 @@ class LocalExecutor:
         check_free(self._probe, gpus)
         return Lease(host=LOOPBACK, port=self._ports.fresh(), gpus=gpus)
 
+    def complaints(self, gpus: tuple[int, ...]) -> tuple[str, ...]:
+        """See `Executor`."""
+        return tuple(complaints(self._probe, gpus)) if gpus else ()
+
     def launch(self, plan: LaunchPlan, folder: Path) -> LocalHandle:
         """See `Executor`. The environment is recorded beside the log, in `environment.json`.
 

@@ -78,6 +78,9 @@ class ServerHandle(Protocol):
     def owns_port(self) -> bool:
         """Whether the process that listens on the port belongs to this launch."""
 
+    def snapshot(self) -> dict[str, str]:
+        """What its processes are doing, as texts by file name; for a server that hangs and will be ended."""
+
     def stop(self) -> StopReport:
         """End it and everything it started, and wait until the place is as it was. May be called again."""
 
@@ -94,6 +97,9 @@ class Executor(Protocol):
 
     def lease(self, gpus: tuple[int, ...]) -> Lease:
         """A fresh free port and the GPUs. Raises `BrokenEnvironment` where the GPUs are occupied."""
+
+    def complaints(self, gpus: tuple[int, ...]) -> tuple[str, ...]:
+        """Who else uses these GPUs, in words; nobody where no server of ours runs and this is empty."""
 
     def launch(self, plan: LaunchPlan, folder: Path) -> ServerHandle:
         """Start a placed plan, its log in `folder`/server.log.

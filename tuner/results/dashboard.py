@@ -14,7 +14,7 @@ from optuna.artifacts import FileSystemArtifactStore, upload_artifact
 from optuna_dashboard import save_note
 
 from tuner.results.note import trial_note
-from tuner.results.record import COMPLETE, TrialRecord
+from tuner.results.record import COMPLETE, TrialRecord, shown_fallback
 
 Attribute = str | int | float | bool
 
@@ -22,6 +22,8 @@ _ARTIFACTS = (
     ("server.log", "text/plain"),
     ("samples.jsonl", "application/jsonl"),
     ("record.json", "application/json"),
+    ("processes.txt", "text/plain"),
+    ("py-spy.txt", "text/plain"),
 )
 _LARGEST_BYTES = 64 * 1024 * 1024
 
@@ -46,7 +48,10 @@ def attributes_of(record: TrialRecord) -> dict[str, Attribute]:
         "kv_tokens": record.server.get("kv_tokens"),
         "max_running_requests": record.server.get("max_running_requests"),
         "sglang_version": record.server.get("version"),
-        "fallbacks": "; ".join(record.fallbacks) or None,
+        "fallbacks": "; ".join(map(shown_fallback, record.fallbacks)) or None,
+        "repair_of": record.repair_of,
+        "repeat_of": record.repeat_of,
+        "same_as": record.same_as,
         "launches": 1 + len(record.attempts),
     }
     for level in record.levels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tuner.results.record import COMPLETE, TrialRecord
+from tuner.results.record import COMPLETE, TrialRecord, shown_fallback
 
 _LEVEL_HEAD = (
     "concurrency",
@@ -28,7 +28,7 @@ def trial_note(record: TrialRecord) -> str:
     if record.levels:
         parts.append("## Measured\n" + _table(_LEVEL_HEAD, map(_level_row, record.levels)))
     if record.fallbacks:
-        parts.append("## Asked for, but not running\n" + _list(record.fallbacks))
+        parts.append("## Asked for, but not running\n" + _list(map(shown_fallback, record.fallbacks)))
     chosen = [f"`{name}` = {value}" for name, value in record.configuration.items()]
     parts.append("## Configuration\n" + (_list(chosen) if chosen else "The tuned flags are left out."))
     if record.launch:
@@ -81,6 +81,8 @@ def _origin(record: TrialRecord) -> str:
     words = [record.label, record.role, record.source]
     if record.repeat_of is not None:
         words.append(f"a deliberate repeat of trial {record.repeat_of}")
+    if record.same_as is not None:
+        words.append(f"the same running server as trial {record.same_as}")
     return " · ".join(word for word in words if word)
 
 

@@ -24,8 +24,9 @@ FAILED = "failed"
 class TrialRecord:
     """One trial, JSON-able, written as the trial goes.
 
-    `role`: baseline, known-good, search or repeat. `state`: running, complete, pruned or failed.
+    `role`: baseline, known-good, search, repair or repeat. `state`: running, complete, pruned or failed.
     `score` is in the objective's unit; `gain` is relative to the study's reference (0.09 is 9 % faster).
+    `repair_of` and `repeat_of` are trials, `same_as` an earlier one that ran as the same server.
     `infeasible` names the capacities that are too small. `attempts` are the failures of earlier launches of
     this trial. Times are seconds; `started` is ISO 8601 in UTC.
     """
@@ -40,6 +41,8 @@ class TrialRecord:
     fingerprint: str
     source: str = ""
     repeat_of: int | None = None
+    repair_of: int | None = None
+    same_as: int | None = None
     objective: str = ""
     score: float | None = None
     gain: float | None = None
@@ -52,7 +55,7 @@ class TrialRecord:
     took_s: float | None = None
     levels: tuple[dict[str, Any], ...] = ()
     server: dict[str, Any] = field(default_factory=dict)
-    fallbacks: tuple[str, ...] = ()
+    fallbacks: tuple[dict[str, Any], ...] = ()
     failure: dict[str, Any] | None = None
     attempts: tuple[dict[str, Any], ...] = ()
     leftovers: tuple[str, ...] = ()
@@ -80,6 +83,12 @@ class TrialRecord:
             if key in known
         }
         return cls(**values)
+
+
+def shown_fallback(fallback: dict[str, Any]) -> str:
+    """`all_reduce: asked for custom, runs nccl`."""
+    asked = fallback["asked"] if fallback["asked"] is not None else "its default"
+    return f"{fallback['param']}: asked for {asked}, runs {fallback['runs']}"
 
 
 def write_record(record: TrialRecord, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tuner.measure.measurement import LevelSample, LevelSummary
 from tuner.results.record import TrialRecord, write_record
 
 SAMPLES_FILE = "samples.jsonl"
+PLAN_FILE = "launch.json"
 
 
 class Recorder(Listener):
@@ -24,8 +26,10 @@ class Recorder(Listener):
         self._save()
 
     def on_launch(self, request: Request, launch: LaunchShown) -> None:
-        """See `Listener`."""
+        """See `Listener`. The plan is also kept beside the log of its launch."""
         self._phase = None
+        plan = json.dumps(asdict(launch), indent=1) + "\n"
+        (request.folder / PLAN_FILE).write_text(plan, encoding="utf-8")
         self._change(launch=asdict(launch), levels=(), phases=())
 
     def on_phase(self, request: Request, news: PhaseNews) -> None:
@@ -54,7 +58,7 @@ class Recorder(Listener):
             ready_s=outcome.ready_s,
             took_s=(self.record.took_s or 0.0) + outcome.took_s,
             server=asdict(outcome.facts),
-            fallbacks=outcome.fallbacks,
+            fallbacks=tuple(asdict(fallback) for fallback in outcome.fallbacks),
             failure=outcome.failure.to_json() if outcome.failure is not None else None,
             leftovers=outcome.leftovers,
         )

@@ -27,8 +27,12 @@ from tuner.results.record import (
 from tuner.results.recorder import Recorder
 from tuner.search import breaker
 from tuner.search.budget import BudgetKeeper
+from tuner.search.equivalence import equivalences_of, twin_of
 from tuner.search.reference import describe_reference, reference_of, shortfalls, shown_shortfalls
-from tuner.search.store import BASELINE, Proposal, StudyStore
+from tuner.search.repair import repair_of
+from tuner.search.roles import BASELINE, REPAIR
+from tuner.search.store import Proposal, StudyStore
+from tuner.space.configuration import Configuration
 from tuner.study.definition import StudyDefinition
 
 _ATTEMPTS = 2
@@ -90,6 +94,7 @@ class Search:
             reason = self._budget.reason_to_stop(records)
             if reason:
                 return self._end(reason, records)
+            self._store.learn(equivalences_of(records, self._store.space))
             proposal = self._store.next()
             if proposal is None:
                 return self._end("every configuration that the rules allow is known", records)
@@ -185,14 +190,24 @@ class Search:
             else (),
         )
         others = [known for known in read_records(self._folder) if known.trial != record.trial]
-        record = _with_gain(record, [*others, record])
+        record = replace(_with_gain(record, [*others, record]), same_as=twin_of(record, others))
         recorder.close(record)
         self._store.publish(proposal, record, recorder.folder)
         if score is None:
             self._store.tell_pruned(proposal)
+            self._repair(record, others)
         else:
             self._store.tell_measured(proposal, score, shortfalls(self._definition.capacities, outcome.facts))
         self._announce(record)
+
+    def _repair(self, record: TrialRecord, others: list[TrialRecord]) -> None:
+        """Queue the mended configuration, once for a trial and a few times for a study."""
+        spent = sum(other.role == REPAIR for other in others)
+        if record.failure is None or record.role == REPAIR or spent >= self._definition.budget.repairs:
+            return
+        repair = repair_of(record.failure, Configuration(record.configuration), self._store.space)
+        if repair is not None:
+            self._store.queue_repair(record.trial, repair)
 
     def _conclude_failed(self, proposal: Proposal, recorder: Recorder, why: str) -> None:
         """Nothing was learnt of the configuration: it is queued again and costs nothing of the budget."""
@@ -213,7 +228,9 @@ class Search:
 
     def _check_breaker(self, records: list[TrialRecord]) -> None:
         any_success = any(record.state == COMPLETE for record in records)
-        reason = breaker.reason_to_stop(self._of_this_run, any_success=any_success)
+        reason = breaker.reason_to_stop(
+            self._of_this_run, any_success=any_success, give_up_after=self._definition.budget.give_up_after
+        )
         if not reason:
             return
         for record in self._of_this_run:
@@ -240,6 +257,7 @@ class Search:
             fingerprint=proposal.configuration.fingerprint,
             source=proposal.source,
             repeat_of=proposal.repeat_of,
+            repair_of=proposal.repair_of,
             objective=self._definition.objective.name,
             gpus=self._definition.server.gpus,
             tuner_version=__version__,

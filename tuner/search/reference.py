@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tuner.evaluate.outcome import ServerFacts
 from tuner.results.record import COMPLETE, TrialRecord
-from tuner.search.store import BASELINE, KNOWN_GOOD
+from tuner.search.roles import BASELINE, KNOWN_GOOD
 from tuner.study.definition import Capacities
 
 

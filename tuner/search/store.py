@@ -21,16 +21,14 @@ from tuner.errors import InputError
 from tuner.results import dashboard
 from tuner.results.note import study_note
 from tuner.results.record import TrialRecord
+from tuner.search.equivalence import Equivalences, canonical
 from tuner.search.identity import differences
+from tuner.search.repair import Repair
+from tuner.search.roles import BASELINE, KNOWN_GOOD, REPAIR, REPEAT, SEARCH
 from tuner.search.sampler import Assignment, FreshSampler, distributions_of
 from tuner.space.configuration import Configuration, Value
 from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
-
-BASELINE = "baseline"
-KNOWN_GOOD = "known-good"
-SEARCH = "search"
-REPEAT = "repeat"
 
 IDENTITY_FILE = "study.json"
 
@@ -39,13 +37,14 @@ _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to try next. `role` is baseline, known-good, search or repeat; `source` says where it is from."""
+    """What to try next. `role` is one of `tuner.search.roles`; `source` says where it is from."""
 
     trial: optuna.trial.Trial
     configuration: Configuration
     role: str
     source: str = ""
     repeat_of: int | None = None
+    repair_of: int | None = None
 
     @property
     def number(self) -> int:
@@ -76,6 +75,8 @@ class StudyStore:
         self._owner = owner
         self._is_alive = is_alive
         definition.folder.mkdir(parents=True, exist_ok=True)
+        self._equivalences: Equivalences = {}
+        self._known: set[str] = set()
         self._artifacts = _artifact_store(definition.folder / "artifacts")
         self._study = _open(definition)
         self._check_identity()
@@ -96,6 +97,11 @@ class StudyStore:
         owners = {str(frozen.user_attrs.get("owner", "")) for frozen in running}
         return sorted(owner for owner in owners if not self._is_alive(owner))
 
+    @property
+    def space(self) -> SearchSpace:
+        """What is searched."""
+        return self._space
+
     def recover(self) -> list[int]:
         """Trials that a dead process left RUNNING: told as failed, their configurations queued again."""
         recovered = []
@@ -107,11 +113,16 @@ class StudyStore:
             recovered.append(frozen.number)
         return recovered
 
+    def learn(self, equivalences: Equivalences) -> None:
+        """Take choices that come down to the same running server for one choice from now on."""
+        self._equivalences = equivalences
+
     def next(self) -> Proposal | None:
         """The next proposal: what is queued, the baseline, the known-good ones, then the sampler's.
 
         Returns None where every configuration that the rules allow is known.
         """
+        self._known = self._fingerprints_known()
         if not self._waiting():
             self._queue_next_given()
         if not self._waiting() and self._sampler.find_fresh() is None:
@@ -121,9 +132,15 @@ class StudyStore:
         role = str(trial.user_attrs.get("role", SEARCH))
         configuration = Configuration() if role == BASELINE else self._space.configuration(trial.params)
         trial.set_user_attr("role", role)
-        trial.set_user_attr("fingerprint", role if role == BASELINE else configuration.fingerprint)
-        repeat_of = trial.user_attrs.get("repeat_of")
-        return Proposal(trial, configuration, role, str(trial.user_attrs.get("source", "")), repeat_of)
+        attributes = trial.user_attrs
+        return Proposal(
+            trial,
+            configuration,
+            role,
+            str(attributes.get("source", "")),
+            repeat_of=attributes.get("repeat_of"),
+            repair_of=attributes.get("repair_of"),
+        )
 
     def tell_measured(self, proposal: Proposal, score: float, shortfalls: Mapping[str, float]) -> None:
         """The score, and for each least capacity how far it is missed (relative; 0 or less is met)."""
@@ -152,6 +169,16 @@ class StudyStore:
             frozen.params, user_attrs={"role": REPEAT, "source": why, "repeat_of": number}
         )
 
+    def queue_repair(self, number: int, repair: Repair) -> bool:
+        """The mended configuration of a failed trial, linked to it; False where it is known already."""
+        if self._fingerprint(repair.configuration) in self._fingerprints_known():
+            return False
+        self._enqueue(
+            self._space.assignment(repair.configuration),
+            {"role": REPAIR, "source": f"trial {number} with {repair.change}", "repair_of": number},
+        )
+        return True
+
     def publish(self, proposal: Proposal, record: TrialRecord, folder: Path) -> None:
         """Show the record in the dashboard. To be called before the trial is told."""
         with _experimental_allowed():
@@ -166,17 +193,15 @@ class StudyStore:
 
     def _queue_next_given(self) -> None:
         """Queue the baseline, or the next known-good configuration that is not known yet."""
-        tried = {
-            str(frozen.user_attrs.get("fingerprint")) for frozen in self._trials(*_DONE, TrialState.RUNNING)
-        }
-        if BASELINE not in tried:
+        tried = self._trials(*_DONE, TrialState.RUNNING)
+        if not any(frozen.user_attrs.get("role") == BASELINE for frozen in tried):
             source = (
                 "the command you run today" if self._definition.baseline.command else "the engine's defaults"
             )
             self._enqueue(self._space.assignment({}), {"role": BASELINE, "source": source})
             return
         for known in self._space.known_good:
-            if known.values.fingerprint not in tried:
+            if self._fingerprint(known.values) not in self._known:
                 self._enqueue(
                     self._space.assignment(known.values), {"role": KNOWN_GOOD, "source": known.name}
                 )
@@ -187,9 +212,11 @@ class StudyStore:
 
     def _queue_again(self, frozen: FrozenTrial, why: str) -> None:
         kept: dict[str, Any] = {
-            name: frozen.user_attrs[name] for name in ("role", "repeat_of") if name in frozen.user_attrs
+            name: frozen.user_attrs[name]
+            for name in ("role", "repeat_of", "repair_of")
+            if name in frozen.user_attrs
         }
-        source = str(frozen.user_attrs.get("source", ""))
+        source = str(frozen.user_attrs.get("source", "")).partition("; queued again")[0]
         again = f"{source}; queued again: {why}" if source else f"queued again: {why}"
         self._study.enqueue_trial(frozen.params, user_attrs={**kept, "source": again})
 
@@ -200,12 +227,17 @@ class StudyStore:
         configuration = self._space.configuration(assignment)
         if self._space.broken_rule(configuration) is not None:
             return False
-        return configuration.fingerprint not in self._known()
+        return self._fingerprint(configuration) not in self._known
 
-    def _known(self) -> set[str]:
-        done = self._trials(*_DONE, TrialState.RUNNING)
+    def _fingerprint(self, configuration: Configuration) -> str:
+        return canonical(configuration, self._equivalences).fingerprint
+
+    def _fingerprints_known(self) -> set[str]:
+        """Of all configurations that were measured, failed, or are being tried by somebody."""
         return {
-            str(frozen.user_attrs["fingerprint"]) for frozen in done if "fingerprint" in frozen.user_attrs
+            self._fingerprint(self._space.configuration(frozen.params))
+            for frozen in self._trials(*_DONE, TrialState.RUNNING)
+            if frozen.user_attrs.get("role", BASELINE) != BASELINE
         }
 
     def _trials(self, *states: TrialState) -> Sequence[FrozenTrial]:

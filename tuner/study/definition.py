@@ -91,11 +91,17 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: after so many launches of the study, hours of work, or at a time of day."""
+    """When to stop: after so many launches of the study, hours of work, or at a time of day.
+
+    `repairs` of failed trials are queued at most; after `give_up_after` launches without a single success
+    the study stops.
+    """
 
     launches: int | None = None
     hours: float | None = None
     until: str | None = None
+    repairs: int = 4
+    give_up_after: int = 8
 
     def deadline(self, now: datetime) -> datetime | None:
         """The moment of `until` that comes next after `now`."""
@@ -160,7 +166,7 @@ _SERVER = (
     "stall_limits_s", "stop_grace_s", "expected_start_s",
 )  # fmt: skip
 _LEAST = ("min_kv_tokens", "min_context_len", "min_running_requests")
-_BUDGET = ("launches", "hours", "until")
+_BUDGET = ("launches", "hours", "until", "repairs", "give_up_after")
 
 
 def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace) -> StudyDefinition:
@@ -315,8 +321,12 @@ def _budget(node: Node | None) -> Budget:
         launches=keys["launches"].integer(least=1) if "launches" in keys else None,
         hours=keys["hours"].number(least=0.001) if "hours" in keys else None,
         until=until,
+        repairs=keys["repairs"].integer(least=0) if "repairs" in keys else Budget.repairs,
+        give_up_after=keys["give_up_after"].integer(least=2)
+        if "give_up_after" in keys
+        else Budget.give_up_after,
     )
-    if budget == Budget():
+    if budget.launches is None and budget.hours is None and budget.until is None:
         raise node.refuse("names no limit", hint="give launches, hours or until")
     if until is not None:
         try:

@@ -64,6 +64,8 @@ OVERRIDES = (
     Override("--baseline-flag", "baseline.flags", "flag given even with the defaults", "pairs", "NAME=VALUE"),
     Override("--launches", "budget.launches", "stop after so many launches"),
     Override("--hours", "budget.hours", "stop after so many hours", metavar="H"),
+    Override("--repairs", "budget.repairs", "repaired failed trials, at most"),
+    Override("--give-up-after", "budget.give_up_after", "stop after so many failures and no success"),
     Override("--until", "budget.until", "stop at this time (07:00)", "text", "TIME"),
 )
 

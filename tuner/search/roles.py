@@ -1,0 +1,14 @@
+"""Why a trial is run."""
+
+from __future__ import annotations
+
+BASELINE = "baseline"
+"""The engine's defaults, or the command the user runs today."""
+KNOWN_GOOD = "known-good"
+"""Named in the search space."""
+SEARCH = "search"
+"""Proposed by the sampler."""
+REPAIR = "repair"
+"""A failed trial with the exact cure that its failure named."""
+REPEAT = "repeat"
+"""A deliberate repeat of a measured trial."""
