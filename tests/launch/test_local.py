@@ -198,7 +198,10 @@ def test_stopping_waits_until_the_driver_gave_the_memory_back(scope: str, tmp_pa
     assert probe.memory_used_mib([1]) == {1: 400.0}
 
 
-def test_a_taken_port_is_named_as_leftover(executor: LocalExecutor, scope: str, tmp_path: Path) -> None:
+def test_a_port_that_somebody_else_took_is_not_a_leftover(
+    executor: LocalExecutor, scope: str, tmp_path: Path
+) -> None:
+    """SGLang loses such a race after the load; there is nothing of ours to wait for."""
     other = launch(executor, servers.POLITE, tmp_path / "other")
     wait_for(lambda: b"ready" in other.read_log(0), "the server says it is ready")
     port = other.plan.port
@@ -206,9 +209,9 @@ def test_a_taken_port_is_named_as_leftover(executor: LocalExecutor, scope: str, 
     executor = executor_of(scope, clean_limit_s=0.1)
     handle = executor.launch(plan_of(servers.WITHOUT_PORT).at(port=port), tmp_path)
     report = handle.stop()
+    assert other.poll() is None
     other.stop()
-    assert report.leftovers == (f"port {port} of 127.0.0.1 is taken",)
-    assert handle.stop().clean
+    assert report.clean, report.leftovers
 
 
 def test_a_stranger_is_never_touched(

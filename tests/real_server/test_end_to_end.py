@@ -49,8 +49,12 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     study = tmp_path / "study"
 
     # Ctrl-C in the first trial, once the server is there: it is gone afterwards, and the study is clean.
-    first = subprocess.Popen(optimize(real_sglang, tmp_path, "--launches", "4"), cwd=ROOT, text=True, stdout=subprocess.PIPE)
-    wait_for(lambda: "import" in (study / "trial-0000" / "record.json").read_text(), "the first server's start")
+    first = subprocess.Popen(
+        optimize(real_sglang, tmp_path, "--launches", "4"), cwd=ROOT, text=True, stdout=subprocess.PIPE
+    )
+    wait_for(
+        lambda: "import" in (study / "trial-0000" / "record.json").read_text(), "the first server's start"
+    )
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)
     assert first.returncode == 130
@@ -58,7 +62,13 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     assert states(study) == ["FAIL", "WAITING"]
 
     # The same command goes on.
-    done = subprocess.run(optimize(real_sglang, tmp_path, "--launches", "4"), cwd=ROOT, text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        optimize(real_sglang, tmp_path, "--launches", "4"),
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert servers(real_sglang) == []
     records = [json.loads(path.read_text()) for path in sorted(study.glob("trial-*/record.json"))]
@@ -72,7 +82,10 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     assert crash["failure"]["kind"] == "assertion"
     assert crash["failure"]["phase"] == "arguments"
     assert "chunked_prefill_size must be divisible by page_size" in crash["failure"]["evidence"][0]["text"]
-    assert "chunked_prefill_size must be divisible by page_size" in (study / "trial-0003" / "server.log").read_text()
+    assert (
+        "chunked_prefill_size must be divisible by page_size"
+        in (study / "trial-0003" / "server.log").read_text()
+    )
     trials = optuna.load_study(study_name="cpu", storage=f"sqlite:///{study / 'study.db'}").get_trials()
     assert trials[3].state is TrialState.PRUNED
     assert trials[3].user_attrs["failure_kind"] == "assertion"
@@ -85,7 +98,11 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     # The export starts the real server, which generates.
     exported = tmp_path / "found.yaml"
     told = subprocess.run(
-        [sys.executable, "-m", "tuner", "export", str(study), "-o", str(exported)], cwd=ROOT, text=True, capture_output=True, check=True
+        [sys.executable, "-m", "tuner", "export", str(study), "-o", str(exported)],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=True,
     )
     assert "tok/s" in told.stdout
     generate_from(exported.with_suffix(".sh"))
@@ -96,7 +113,10 @@ def generate_from(script: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen(
-        ["sh", str(script), "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        ["sh", str(script), "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         wait_for(lambda: healthy(port, server), "the exported server's start")

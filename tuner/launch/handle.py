@@ -15,7 +15,7 @@ from tuner.errors import BrokenEnvironment
 from tuner.launch import process_tree
 from tuner.launch.gpus import GpuProbe
 from tuner.launch.main_process import MainProcess
-from tuner.launch.ports import is_free
+from tuner.launch.ports import is_free, port_holder
 from tuner.launch.process_tree import ProcessKey, TreeTotal
 from tuner.launch.protocol import Activity, StopReport
 from tuner.launch.record import LaunchRecord
@@ -200,10 +200,18 @@ class LocalHandle:
         processes = [f"process {process_tree.described(found)}" for found in self._processes(thorough=True)]
         if not processes and self._main.poll() is None:
             processes = [f"process {self._record.pid}"]  # being taken down; its exit code is not there yet
-        port = (
-            [] if is_free(self._port, self.plan.host) else [f"port {self._port} of {self.plan.host} is taken"]
-        )
+        taken = not is_free(self._port, self.plan.host) and not self._is_port_of_others()
+        port = [f"port {self._port} of {self.plan.host} is taken"] if taken else []
         return (*processes, *port, *self._memory_leftovers())
+
+    def _is_port_of_others(self) -> bool:
+        """Whether a process that is none of this launch holds the port; it is not ours to wait for."""
+        holder = port_holder(self._port)
+        if holder is None:
+            return False
+        return process_tree.marker_of(holder) != self._record.marker and not any(
+            holder.pid == process.pid for process in self._seen.values()
+        )
 
     def _memory_leftovers(self) -> list[str]:
         before_mib = self._record.memory_before_mib

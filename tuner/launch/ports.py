@@ -6,6 +6,8 @@ import secrets
 import socket
 from pathlib import Path
 
+import psutil
+
 from tuner.errors import BrokenEnvironment
 
 LOOPBACK = "127.0.0.1"
@@ -69,3 +71,19 @@ def _ephemeral_start() -> int:
         return int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
         return _USUAL_EPHEMERAL_START
+
+
+def port_holder(port: int) -> psutil.Process | None:
+    """The process that listens on a TCP port of this machine; None where none can be seen."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.Error:
+        return None
+    for connection in connections:
+        listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+        if listens and connection.pid is not None:
+            try:
+                return psutil.Process(connection.pid)
+            except psutil.Error:
+                return None
+    return None

@@ -181,6 +181,8 @@ class _Follower:
         if self._proof.look(state, now_s):
             if self._handle.owns_port():
                 return Ready(seconds, spans)
+            if self._handle.poll() is not None:
+                return None  # It died after it had answered: the next look says how.
             other = f"{self._handle.url} is answered by a process that this launch did not start"
             return PortNotOurs(seconds, spans, other)
         return self._judge_time(state, now_s)
