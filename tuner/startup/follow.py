@@ -20,6 +20,8 @@ _LOOK_EVERY_S = 0.2
 _ACTIVITY_EVERY_S = 1.0
 _KNOCK_EVERY_S = 2.0
 _KNOCK_LIMIT_S = 25.0
+_CONFIRM_S = 3.0
+"""A port that answered but is not ours may have been: a server that was just killed takes a while to go."""
 
 
 class Prober(Protocol):
@@ -137,6 +139,7 @@ class _Follower:
         self._ladder = StartupLadder(limits, self._began_s)
         self._proof = proof
         self._next_activity_s = self._began_s
+        self._answered_s: float | None = None
         self._shown: tuple[Phase, tuple[int, int] | None, int] | None = None
 
     def run(self) -> Ready | NotStarted:
@@ -178,11 +181,13 @@ class _Follower:
         if state.port_busy:
             # It would not end by itself: after a failed bind SGLang hangs with all its processes.
             return PortNotOurs(seconds, spans, state.port_busy)
-        if self._proof.look(state, now_s):
+        if self._answered_s is None and self._proof.look(state, now_s):
+            self._answered_s = now_s
+        if self._answered_s is not None:
             if self._handle.owns_port():
                 return Ready(seconds, spans)
-            if self._handle.poll() is not None:
-                return None  # It died after it had answered: the next look says how.
+            if now_s - self._answered_s < _CONFIRM_S:
+                return None
             other = f"{self._handle.url} is answered by a process that this launch did not start"
             return PortNotOurs(seconds, spans, other)
         return self._judge_time(state, now_s)
