@@ -47,6 +47,7 @@ class Exchange:
     body: dict[str, Any]
     number: int
     writer: asyncio.StreamWriter
+    path: str = "/generate"
     written_s: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
@@ -66,6 +67,28 @@ class Exchange:
         self.written_s.append(time.monotonic())
         self.tokens.append(count)
         self.writer.write(chunk(last_event(count, **meta)) + chunk(DONE) + b"0\r\n\r\n")
+        await self.writer.drain()
+
+    async def chat(self, tokens: int, *, finish: str | None = None, role: str | None = None) -> None:
+        """A chunk of a chat with the usage so far."""
+        delta = {"role": role, "content": "x"} if role else {"content": "x"}
+        payload = {
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 5, "total_tokens": 5 + tokens, "completion_tokens": tokens},
+        }
+        self.writer.write(chunk(b"data: " + json.dumps(payload).encode() + b"\n\n"))
+        await self.writer.drain()
+
+    async def chat_end(self, tokens: int, *, prompt: int, cached: int) -> None:
+        """The chunk with nothing but the usage, and the end."""
+        usage = {
+            "prompt_tokens": prompt,
+            "completion_tokens": tokens,
+            "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": None,
+        }
+        data = json.dumps({"choices": [], "usage": usage}).encode()
+        self.writer.write(chunk(b"data: " + data + b"\n\n") + chunk(DONE) + b"0\r\n\r\n")
         await self.writer.drain()
 
     async def answer(self, **meta: Any) -> None:
@@ -126,12 +149,13 @@ class FakeServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"POST /generate HTTP/1.1\r\n"), head
+            method, path, _ = head.split(b" ", 2)
+            assert method == b"POST", head
             length = next(
                 int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length")
             )
             body = json.loads(await reader.readexactly(length))
-            exchange = Exchange(body, len(self.exchanges), writer)
+            exchange = Exchange(body, len(self.exchanges), writer, path.decode())
             self.exchanges.append(exchange)
             await self.behaviour(exchange)
         except (ConnectionError, asyncio.IncompleteReadError):

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,18 +14,20 @@ from hypothesis import strategies as st
 
 from tests.measure.fake_server import DONE, EVENTS_HEAD, Exchange, FakeServer, chunk, event, last_event
 from tuner.errors import InputError
-from tuner.measure.load import run_level
+from tuner.measure.load import Schedule, run_round
 from tuner.measure.measurement import RequestSample
-from tuner.measure.stream import Address, GenerateStream, receive_buffer
+from tuner.measure.prompts import Prompt
+from tuner.measure.stream import Address, Call, TokenStream
 from tuner.measure.window import decode_window
 
-PROMPTS = ((10, 11), (12, 13), (14, 15), (16, 17))
+PROMPTS = tuple(Prompt(8, ids=ids) for ids in ((10, 11), (12, 13), (14, 15), (16, 17)))
 
 
 def load(
     server: FakeServer, requests: int = 1, output_tokens: int = 8, limit_s: float = 20.0
 ) -> tuple[RequestSample, ...]:
-    return run_level(server.url, PROMPTS[:requests], output_tokens, limit_s=limit_s, alive=lambda: True)
+    prompts = [replace(prompt, output_tokens=output_tokens) for prompt in PROMPTS[:requests]]
+    return run_round(server.url, prompts, Schedule(requests), limit_s=limit_s, alive=lambda: True)[0]
 
 
 def error_of(behaviour: object, **options: float) -> str:
@@ -42,7 +45,7 @@ def test_the_request_is_what_sglang_wants() -> None:
         bodies = sorted((exchange.body for exchange in server.exchanges), key=lambda body: body["input_ids"])
     assert bodies == [
         {
-            "input_ids": list(prompt),
+            "input_ids": list(prompt.ids),
             "sampling_params": {"temperature": 0.0, "max_new_tokens": 5, "ignore_eos": True},
             "stream": True,
         }
@@ -127,19 +130,15 @@ RESPONSE = (
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cuts=st.lists(st.integers(1, len(RESPONSE) - 1), max_size=20))
 def test_any_split_of_the_response_gives_the_same_sample(cuts: list[int]) -> None:
-    async def receive() -> RequestSample:
-        stream = GenerateStream(Address("127.0.0.1", 1), receive_buffer())
-        edges = [0, *sorted(set(cuts)), len(RESPONSE)]
-        for start, end in pairwise(edges):
-            stream.get_buffer(-1)[: end - start] = RESPONSE[start:end]
-            stream.buffer_updated(end - start)
-        assert stream.finished.done()
-        return stream.sample()
-
-    sample = asyncio.run(receive())
+    stream = TokenStream(Address("127.0.0.1", 1), Call.of(PROMPTS[0]))
+    edges = [0, *sorted(set(cuts)), len(RESPONSE)]
+    for start, end in pairwise(edges):
+        stream.received(RESPONSE[start:end], float(start))
+    assert stream.ended
+    sample = stream.sample()
     assert (sample.error, sample.tokens, sample.cached_tokens) == ("", (1, 2, 5, 8), 1)
 
 
@@ -233,7 +232,7 @@ def test_every_way_to_fail_has_its_words(behaviour: object, error: str) -> None:
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    samples = run_level(f"http://127.0.0.1:{port}", PROMPTS, 4, limit_s=20, alive=lambda: True)
+    samples = run_round(f"http://127.0.0.1:{port}", PROMPTS, Schedule(4), limit_s=20, alive=lambda: True)[0]
     assert len(samples) == len(PROMPTS)
     for sample in samples:
         assert sample.error == f"no connection to 127.0.0.1:{port}: Connection refused"
@@ -242,7 +241,7 @@ def test_nobody_listens() -> None:
 
 def test_a_limit_ends_what_hangs_and_keeps_what_came() -> None:
     async def answer(exchange: Exchange) -> None:
-        if exchange.body["input_ids"][0] == PROMPTS[0][0]:
+        if exchange.body["input_ids"][0] == PROMPTS[0].ids[0]:
             await exchange.answer()
             return
         await exchange.begin()
@@ -268,7 +267,7 @@ def test_a_dead_server_ends_the_level_early() -> None:
 
     with FakeServer(hang) as server:
         began_s = time.monotonic()
-        samples = run_level(server.url, PROMPTS, 4, limit_s=60, alive=lambda: not begun.is_set())
+        samples = run_round(server.url, PROMPTS, Schedule(4), limit_s=60, alive=lambda: not begun.is_set())[0]
         assert time.monotonic() - began_s < 5
     assert {sample.error for sample in samples} == {"the server process ended during the request"}
 
@@ -295,11 +294,11 @@ def test_the_connections_of_an_interrupted_level_are_dropped() -> None:
 
     with FakeServer(hang) as server:
         with pytest.raises(InterruptedLevelError):
-            run_level(server.url, PROMPTS[:1], 4, limit_s=60, alive=alive)
+            run_round(server.url, PROMPTS[:1], Schedule(1), limit_s=60, alive=alive)
         assert dropped.wait(10)
 
 
 @pytest.mark.parametrize("url", ["https://127.0.0.1:1", "127.0.0.1:30000", "http://"])
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(InputError, match="plain HTTP"):
-        run_level(url, PROMPTS, 4, limit_s=1, alive=lambda: True)
+        run_round(url, PROMPTS, Schedule(4), limit_s=1, alive=lambda: True)

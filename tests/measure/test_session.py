@@ -1,19 +1,33 @@
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
 from tests.measure.fake_server import Behaviour, Exchange, FakeServer
-from tuner.clock import ManualClock
+from tuner.clock import ManualClock, SystemClock
 from tuner.errors import TunerError
+from tuner.measure.latency import Limit
+from tuner.measure.lengths import Lengths
 from tuner.measure.measurement import LevelSample, LevelSummary, Measurement, Workload
+from tuner.measure.objective import Goal, Objective
+from tuner.measure.seams import Watched
 from tuner.measure.serverlog import DecodeReading, LogReading
 from tuner.measure.session import LevelVoid, ServerGone, measure
 
 WORKLOAD = Workload(
-    input_tokens=16, output_tokens=12, concurrency=(1, 4), warmup_output_tokens=3, level_limit_s=20
+    input_tokens=Lengths.fixed(16),
+    output_tokens=Lengths.fixed(12),
+    concurrency=(1, 4),
+    batches=1,
+    max_batches=1,
+    level_limit_s=20,
+    warmup_output_tokens=3,
+    warmup_s=0,
 )
 
 
@@ -48,17 +62,42 @@ class Server:
 class Heard:
     calls: list[str] = field(default_factory=list)
 
-    def on_warmup(self, concurrency: int) -> None:
-        self.calls.append(f"warm-up {concurrency}")
+    def on_warmup(self, level: float) -> None:
+        self.calls.append(f"warm-up {level:g}")
 
-    def on_level(self, concurrency: int, attempt: int) -> None:
-        self.calls.append(f"level {concurrency}.{attempt}")
+    def on_level(self, level: float, attempt: int) -> None:
+        self.calls.append(f"level {level:g}.{attempt}")
 
     def on_level_done(self, sample: LevelSample, summary: LevelSummary) -> None:
         self.calls.append(f"done {summary.concurrency}")
 
     def on_level_void(self, sample: LevelSample) -> None:
         self.calls.append(f"void {sample.concurrency}.{sample.attempt}: {sample.void}")
+
+
+@dataclass
+class TellingServer(Server):
+    """One that can also be asked how fast it was."""
+
+    def last_gen_tok_s(self) -> float:
+        self.calls.append("asked")
+        return 123.0
+
+
+@dataclass
+class Telemetry:
+    """Finds something wrong with the first level that it watches, if it is told so."""
+
+    void: str = ""
+    calls: list[str] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def end(self) -> Watched:
+        void, self.void = self.void, ""
+        self.calls.append("end")
+        return Watched(void, energy_j=6.0, facts={"power_w": 300})
 
 
 def tokens_asked(exchange: Exchange) -> int:
@@ -118,9 +157,9 @@ def test_a_void_level_is_measured_once_more_with_fresh_prompts() -> None:
 
 def test_a_level_void_twice_is_given_up_with_its_records() -> None:
     async def cached(exchange: Exchange) -> None:
-        await exchange.answer(cached_tokens=16 if tokens_asked(exchange) == 12 else 0)
+        await exchange.answer(cached_tokens=7 if tokens_asked(exchange) == 12 else 0)
 
-    with pytest.raises(LevelVoid, match="16 of 16 prompt tokens came from the prefix cache") as given_up:
+    with pytest.raises(LevelVoid, match="7 of 7 prompt tokens came from the prefix cache") as given_up:
         run(cached)
     assert given_up.value.concurrency == 1
     assert [sample.attempt for sample in given_up.value.samples] == [1, 2]
@@ -190,3 +229,159 @@ def test_a_server_that_dies_between_levels_is_gone() -> None:
         server = GoneAfterWarmUp(fake.url)
         with pytest.raises(ServerGone, match="could not be flushed: connection refused"):
             measure(server, WORKLOAD, "seed", Heard(), clock=ManualClock())
+
+
+# --- rounds, warm-up and what comes with them --------------------------------------------------------------
+
+
+def rounds_sent(
+    workload: Workload, clock: ManualClock | SystemClock | None = None
+) -> tuple[LevelSummary, LevelSample]:
+    with FakeServer(Exchange.answer) as fake:
+        measurement, samples = measure(
+            Server(fake.url), workload, "seed", Heard(), clock=clock or ManualClock()
+        )
+    return measurement.levels[0], samples[0]
+
+
+ONE = replace(WORKLOAD, concurrency=(1,), max_batches=5)
+
+
+def test_a_level_is_repeated_until_its_interval_is_narrow() -> None:
+    assert rounds_sent(replace(ONE, precision=1e-9))[0].rounds == 5
+    wide = replace(ONE, output_tokens=Lengths.fixed(60), precision=0.5, batches=2)
+    summary, sample = rounds_sent(wide)
+    assert summary.rounds == 2
+    assert {request.round for request in sample.requests} == {0, 1}
+    assert len(sample.client) == 2
+    assert sample.server_tok_s == (101.0, 102.0) * 2
+
+
+def test_no_round_begins_after_the_time_is_up() -> None:
+    assert rounds_sent(replace(ONE, precision=1e-9, repeat_limit_s=0.0))[0].rounds == 1
+
+
+def test_rounds_and_levels_and_attempts_never_send_a_prompt_twice() -> None:
+    with FakeServer(Exchange.answer) as fake:
+        measure(
+            Server(fake.url),
+            replace(WORKLOAD, precision=1e-9, batches=3, max_batches=3),
+            "seed",
+            Heard(),
+            clock=ManualClock(),
+        )
+        sent = [tuple(exchange.body["input_ids"]) for exchange in fake.exchanges]
+    assert len(sent) == len(set(sent)) == 4 + 3 + 12
+
+
+def test_a_file_ends_the_rounds_before_it_would_be_sent_again(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text("\n".join(json.dumps({"text": f"number {index}"}) for index in range(3)))
+    own = replace(ONE, dataset="jsonl", dataset_file=path, input_tokens=None, precision=1e-9)
+    assert rounds_sent(own)[0].rounds == 3
+
+
+def test_the_warm_up_lasts_until_the_server_is_no_longer_getting_faster() -> None:
+    async def answer(exchange: Exchange) -> None:
+        """Every request is faster than the one before, until the fifth."""
+        await exchange.begin()
+        count = tokens_asked(exchange)
+        for made in range(1, count):
+            await exchange.emit(made)
+            await asyncio.sleep((0.020, 0.015, 0.011, 0.008, 0.006)[min(4, exchange.number)])
+        await exchange.finish(count)
+
+    warm = replace(
+        ONE, output_tokens=Lengths.fixed(20), warmup_output_tokens=16, warmup_s=0.01, max_batches=1
+    )
+    with FakeServer(answer) as fake:
+        measure(Server(fake.url), warm, "seed", Heard())
+        assert sum(tokens_asked(exchange) == 16 for exchange in fake.exchanges) >= 5
+
+
+def test_a_warm_up_that_never_settles_ends_at_its_limit() -> None:
+    async def faster_and_faster(exchange: Exchange) -> None:
+        await exchange.begin()
+        for made in range(1, 12):
+            await exchange.emit(made)
+            await asyncio.sleep(0.01 / (1 + exchange.number))
+        await exchange.finish(12)
+
+    warm = replace(ONE, warmup_output_tokens=12, warmup_s=0.01, warmup_limit_s=0.4, max_batches=1)
+    with FakeServer(faster_and_faster) as fake:
+        measure(Server(fake.url), warm, "seed", Heard())
+        assert len(fake.exchanges) > 2
+
+
+def test_telemetry_watches_every_level_and_can_void_it_once() -> None:
+    watch = Telemetry("a GPU was throttled")
+    with FakeServer(Exchange.answer) as fake:
+        heard = Heard()
+        measurement, samples = measure(
+            Server(fake.url), WORKLOAD, "seed", heard, watch=watch, clock=ManualClock()
+        )
+    assert "void 1.1: a GPU was throttled" in heard.calls
+    assert watch.calls == ["begin", "end"] * 3
+    assert (samples[0].energy_j, samples[0].telemetry) == (6.0, {"power_w": 300})
+    assert measurement.level(1).tok_per_j == pytest.approx(12 / 6)
+
+
+def test_a_server_is_asked_for_its_last_speed_after_the_level() -> None:
+    with FakeServer(Exchange.answer) as fake:
+        server = TellingServer(fake.url)
+        _, samples = measure(server, WORKLOAD, "seed", Heard(), clock=ManualClock())
+    assert server.calls == ["flush", "mark", "log since 7", "asked"] * 2
+    assert samples[0].server_last_tok_s == 123.0
+
+
+def test_shared_prefixes_are_primed_before_the_level() -> None:
+    async def cached(exchange: Exchange) -> None:
+        await exchange.answer(cached_tokens=5)
+
+    shared = replace(ONE, dataset="shared-prefix", prefix_tokens=5, prefix_groups=2, max_batches=1)
+    with FakeServer(cached) as fake:
+        measurement, samples = measure(Server(fake.url), shared, "seed", Heard(), clock=ManualClock())
+        asked = [tokens_asked(exchange) for exchange in fake.exchanges]
+    assert asked == [3, 1, 1, 12]
+    assert samples[0].void == ""
+    assert measurement.levels[0].cached_tokens == 5
+
+
+def test_limits_of_the_objective_make_goodput() -> None:
+    objective = Objective((Goal((1,), "goodput"),), (Limit("ttft_p99_ms", 5000.0),))
+    with FakeServer(Exchange.answer) as fake:
+        measurement, _ = measure(
+            Server(fake.url), WORKLOAD, "seed", Heard(), objective=objective, clock=ManualClock()
+        )
+    assert measurement.level(1).good_share == 1.0
+    assert objective.score(measurement) > 0
+
+
+def test_the_highest_load_within_the_limits_is_searched_on_the_running_server() -> None:
+    running = 0
+
+    async def crowded(exchange: Exchange) -> None:
+        """More than five at once wait for their first token."""
+        nonlocal running
+        running += 1
+        try:
+            await asyncio.sleep(0.01)
+            if running > 5:
+                await asyncio.sleep(0.25)
+            await exchange.answer()
+        finally:
+            running -= 1
+
+    objective = Objective((Goal((1, 12), "highest-load"),), (Limit("ttft_p99_ms", 200.0),))
+    with FakeServer(crowded) as fake:
+        heard = Heard()
+        measurement, _ = measure(
+            Server(fake.url),
+            replace(WORKLOAD, concurrency=(1, 12)),
+            "seed",
+            heard,
+            objective=objective,
+            clock=ManualClock(),
+        )
+    assert [summary.concurrency for summary in measurement.levels] == [12, 1, 3, 6, 4, 5]
+    assert objective.score(measurement) == 5

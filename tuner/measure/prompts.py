@@ -1,66 +1,86 @@
-"""Prompts that no earlier request has sent, so that no cache of prefixes can answer for them."""
+"""What one request asks, and prompts of random token ids that no earlier request has sent."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tuner.errors import InputError, did_you_mean
-
-Prompt = tuple[int, ...]
+from tuner.errors import InputError
+from tuner.measure.lengths import Lengths
 
 SAFE_TOKEN_IDS = range(10, 1000)
 """Token ids that every model has, above those that models commonly keep for special tokens."""
 
 
-def fresh_prompts(
-    dataset: str, count: int, tokens: int, seed: str, token_ids: range = SAFE_TOKEN_IDS
-) -> tuple[Prompt, ...]:
-    """`count` prompts of exactly `tokens` token ids each; the same arguments give the same prompts.
+@dataclass(frozen=True)
+class Prompt:
+    """One request: token ids, or a text, or the messages of a chat (role and content each).
+
+    `output_tokens` is how many tokens are asked for. `shared_tokens` of its leading tokens are meant to be
+    in the server's prefix cache.
+    """
+
+    output_tokens: int
+    ids: tuple[int, ...] = ()
+    text: str = ""
+    messages: tuple[tuple[str, str], ...] = ()
+    shared_tokens: int = 0
+
+    @property
+    def content(self) -> object:
+        """What makes two prompts the same prompt."""
+        return self.ids or self.text or self.messages
+
+
+def distinct_share(prompts: Sequence[Prompt]) -> float:
+    """The share of prompts that no earlier one of the same sequence equals; 1 where all differ."""
+    return len({prompt.content for prompt in prompts}) / len(prompts) if prompts else 1.0
+
+
+def random_prompts(
+    count: int, inputs: Lengths, outputs: Lengths, seed: str, token_ids: range = SAFE_TOKEN_IDS
+) -> list[Prompt]:
+    """`count` prompts of token ids drawn evenly; the same arguments give the same prompts.
 
     No two of them begin alike. Whoever wants others, for another level or another try, passes another
-    `seed`. Raises `InputError` for an unknown dataset and where so many prompts cannot differ.
+    `seed`. Raises `InputError` where so many prompts cannot differ.
     """
-    draw = _DATASETS.get(dataset)
-    if draw is None:
-        raise InputError(f"unknown dataset '{dataset}'", hint=did_you_mean(dataset, _DATASETS))
-    return draw(count, tokens, seed, token_ids)
+    generator = random.Random(seed)
+    heads = distinct_heads(count, inputs.low, generator, token_ids)
+    prompts = []
+    for head in heads:
+        tokens = inputs.draw(generator)
+        ids = (*head, *generator.choices(token_ids, k=tokens - len(head)))
+        prompts.append(Prompt(outputs.draw(generator), ids=ids))
+    return prompts
 
 
-def _random_prompts(count: int, tokens: int, seed: str, token_ids: range) -> tuple[Prompt, ...]:
-    """Ids drawn evenly; the first id is another one in every prompt as long as there are enough of them."""
-    head_tokens = _head_tokens(count, len(token_ids))
-    if tokens < head_tokens:
+def distinct_heads(
+    count: int, tokens: int, generator: random.Random, token_ids: range
+) -> list[tuple[int, ...]]:
+    """`count` different beginnings, as short as they can be.
+
+    Raises `InputError` where `tokens` tokens are too few for that.
+    """
+    length = 1
+    while len(token_ids) ** length < count:
+        length += 1
+    if tokens < length:
         raise InputError(
             f"{count} prompts of {tokens} tokens cannot all begin differently",
-            hint=f"give the workload at least {head_tokens} input tokens",
+            hint=f"give the workload at least {length} input tokens",
         )
-    generator = random.Random(seed)
-    heads = generator.sample(range(len(token_ids) ** head_tokens), count)
-    return tuple(
-        (
-            *_digits(head, head_tokens, token_ids),
-            *generator.choices(token_ids, k=tokens - head_tokens),
-        )
-        for head in heads
-    )
+    return [
+        _digits(number, length, token_ids)
+        for number in generator.sample(range(len(token_ids) ** length), count)
+    ]
 
 
-def _head_tokens(count: int, ids: int) -> int:
-    """How many leading ids it takes to write `count` different heads."""
-    length = 1
-    while ids**length < count:
-        length += 1
-    return length
-
-
-def _digits(number: int, length: int, token_ids: range) -> Prompt:
+def _digits(number: int, length: int, token_ids: range) -> tuple[int, ...]:
     """`number` written with `length` token ids as digits."""
     digits = []
     for _ in range(length):
         number, digit = divmod(number, len(token_ids))
         digits.append(token_ids[digit])
     return tuple(digits)
-
-
-_DATASETS: dict[str, Callable[[int, int, str, range], tuple[Prompt, ...]]] = {"random": _random_prompts}

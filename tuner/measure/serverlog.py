@@ -87,3 +87,13 @@ def _steady(lines: list[LogReading]) -> list[DecodeReading]:
         and isinstance(line, DecodeReading)
         and before.running == line.running == most
     ]
+
+
+def joined(first: ServerSeries, second: ServerSeries) -> ServerSeries:
+    """Two stretches of the log as one."""
+    return ServerSeries(
+        gen_tok_s=first.gen_tok_s + second.gen_tok_s,
+        accept_lengths=first.accept_lengths + second.accept_lengths,
+        eager_decode_lines=first.eager_decode_lines + second.eager_decode_lines,
+        retraction_lines=first.retraction_lines + second.retraction_lines,
+    )

@@ -1,28 +1,30 @@
-"""The decode window of a level and the tokens in it: pure arithmetic over request samples.
+"""The steady part of one round and the tokens in it: pure arithmetic over request samples.
 
-A level is whole when all of its requests decode at the same time. Its window then reaches from the last
-first token to the first finish: every request decodes in all of it, and no prefill of the level falls into
-it. Where the server never runs the whole level at once, the window is the span in which the whole level is
-outstanding, from the last send to the first finish; queued requests count as part of the level.
-
-A window's end seldom falls on an arrival of every request, so counts are interpolated there: a chunk of
-tokens is taken to be made evenly over the gap before its arrival, but never over more than that request's
-median gap. Without the interpolation the moment at which one batch's chunks happen to be read would decide
-over a token per request; without the bound a request that waits for another one's prefill would be credited
-with most of its next token before the window begins.
+- `batch`: whole when all requests decode at the same time; the window then reaches from the last first token
+  to the first finish, so that every request decodes in all of it and no prefill of the round falls into it.
+  Where the server never runs the whole round at once, it is the time in which all of it is outstanding, from
+  the last send to the first finish; queued requests count as part of the level.
+- `waves`: likewise, but until the last finish, because the shrinking of the batch is what is looked at.
+- `closed`: the span in which as many requests are outstanding as the level asks for, from the last first
+  token of the beginning to the first finish that no new request follows, without the time in which a new
+  request is prefilled.
+- `burst`, `open`: from the first token of all to the last send.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tuner.measure.measurement import RequestSample
+from tuner.measure.progress import Progress, gaps_of
 from tuner.measure.statistics import median
 
 _FEWEST_TOKENS = 4
+_LEAST_CLEAN_SHARE = 0.2
+
+Piece = tuple[float, float]
 
 
 class NoWindow(ValueError):
@@ -30,22 +32,45 @@ class NoWindow(ValueError):
 
 
 @dataclass(frozen=True)
-class DecodeWindow:
-    """A span of time (monotonic seconds) and the output tokens, fractions included, made in it.
+class Slice:
+    """A stretch of the window: its length, and the tokens and request steps made in it."""
 
-    `running` is the most requests that were between their first and their last token at the same moment.
+    seconds: float
+    tokens: float
+    steps: float
+
+
+@dataclass(frozen=True)
+class DecodeWindow:
+    """Spans of time (monotonic seconds), and what was made in them, fractions included.
+
+    `running` is the most requests that were between their first and their last token at the same moment,
+    `mean_running` their mean number over the window. `steps` counts every request's steps. `clean` is false
+    where prefills of new requests could not be cut out.
     """
 
-    start_s: float
-    end_s: float
+    pieces: tuple[Piece, ...]
     tokens: float
+    steps: float
     running: int
+    mean_running: float
     whole: bool
+    clean: bool = True
+
+    @property
+    def start_s(self) -> float:
+        """Where the first piece begins."""
+        return self.pieces[0][0]
+
+    @property
+    def end_s(self) -> float:
+        """Where the last piece ends."""
+        return self.pieces[-1][1]
 
     @property
     def length_s(self) -> float:
-        """How long it is; more than zero."""
-        return self.end_s - self.start_s
+        """How long the pieces are together; more than zero."""
+        return sum(end_s - start_s for start_s, end_s in self.pieces)
 
     @property
     def tok_s(self) -> float:
@@ -53,74 +78,146 @@ class DecodeWindow:
         return self.tokens / self.length_s
 
 
-def decode_window(requests: Sequence[RequestSample]) -> DecodeWindow:
-    """The window of a level whose requests all returned tokens.
+def decode_window(
+    requests: Sequence[RequestSample], kind: str = "batch", concurrency: int | None = None
+) -> DecodeWindow:
+    """The window of a round whose requests all returned tokens.
 
     Raises `NoWindow` where there is nothing to divide: no tokens from a request, no time between the two
     ends, or fewer tokens in between than the level has requests (at least 4).
     """
     if not requests or not all(request.arrivals_s for request in requests):
         raise NoWindow("not every request returned tokens")
+    level = concurrency or len(requests)
     running = _most_at_once(requests)
-    whole = running == len(requests)
-    end_s = min(request.arrivals_s[-1] for request in requests)
-    if whole:
-        start_s = max(request.arrivals_s[0] for request in requests)
-        ends = "the last first token and the first finish"
-    else:
-        start_s = max(request.sent_s for request in requests)
-        ends = "the last send and the first finish"
+    whole = kind == "open" or running >= level
+    start_s, end_s, ends = _ends(requests, kind, level, whole=whole)
     if end_s <= start_s:
         raise NoWindow(f"no time lies between {ends}")
-    tokens = 0.0
+    pieces: tuple[Piece, ...] = ((start_s, end_s),)
+    clean = True
+    if kind == "closed":
+        pieces, clean = _without_prefills(requests, start_s, end_s, whole=whole)
+    window = _counted(requests, pieces, running, whole=whole, clean=clean)
+    fewest = max(_FEWEST_TOKENS, level if kind in ("batch", "closed") else 0)
+    if window.tokens < fewest:
+        raise NoWindow(
+            f"only {window.tokens:.1f} tokens lie between {ends}, and at least {fewest} are needed"
+        )
+    return window
+
+
+def slices_of(
+    requests: Sequence[RequestSample], window: DecodeWindow, steps_each: float = 8.0
+) -> tuple[Slice, ...]:
+    """The window cut into stretches of about `steps_each` engine steps, in order of time."""
+    tokens = [Progress.of_tokens(request) for request in requests]
+    steps = [Progress.of_steps(request) for request in requests]
+    all_steps = window.steps / max(1e-9, window.mean_running)
+    each_s = window.length_s / max(1, round(all_steps / steps_each))
+    found: list[Slice] = []
+    rest = Slice(0.0, 0.0, 0.0)  # what a piece leaves when it is no multiple of `each_s`
+    for start_s, end_s in window.pieces:
+        parts = max(1, round((end_s - start_s) / each_s))
+        edges = [start_s + (end_s - start_s) * part / parts for part in range(parts)] + [end_s]
+        made = [_sum_at(tokens, edge) for edge in edges]
+        done = [_sum_at(steps, edge) for edge in edges]
+        for part in range(parts):
+            rest = Slice(
+                rest.seconds + edges[part + 1] - edges[part],
+                rest.tokens + made[part + 1] - made[part],
+                rest.steps + done[part + 1] - done[part],
+            )
+            if rest.seconds >= 0.75 * each_s:
+                found.append(rest)
+                rest = Slice(0.0, 0.0, 0.0)
+    return tuple(found)
+
+
+# --- where the window lies -----------------------------------------------------------------------------
+
+
+def _ends(
+    requests: Sequence[RequestSample], kind: str, level: int, *, whole: bool
+) -> tuple[float, float, str]:
+    """Beginning and end, and their names."""
+    finishes_s = [request.arrivals_s[-1] for request in requests]
+    last_sent_s = max(request.sent_s for request in requests)
+    if kind in ("burst", "open"):
+        first_token_s = min(request.arrivals_s[0] for request in requests)
+        return first_token_s, last_sent_s, "the first token and the last send"
+    beginning = sorted(requests, key=lambda request: request.sent_s)[:level]
+    if kind == "closed" and len(requests) > level:
+        # What does not fit runs by itself at first; from the first finish on, others wait.
+        start_s = max(request.arrivals_s[0] for request in beginning) if whole else min(finishes_s)
+        end_s = min((finish_s for finish_s in finishes_s if finish_s >= last_sent_s), default=last_sent_s)
+        return start_s, end_s, "the beginning and the first finish without a successor"
+    end_s = max(finishes_s) if kind == "waves" else min(finishes_s)
+    finish = "the last finish" if kind == "waves" else "the first finish"
+    if whole:
+        return max(request.arrivals_s[0] for request in requests), end_s, f"the last first token and {finish}"
+    return last_sent_s, end_s, f"the last send and {finish}"
+
+
+def _without_prefills(
+    requests: Sequence[RequestSample], start_s: float, end_s: float, *, whole: bool
+) -> tuple[tuple[Piece, ...], bool]:
+    """The span without the prefills in it, or all of it where too little would be left.
+
+    A request that does not wait is prefilled from its send to its first token; one that waits, at most for
+    the time that the fastest one took.
+    """
+    prefill_s = min(request.arrivals_s[0] - request.sent_s for request in requests)
+    gaps_s = [gap_s for request in requests for gap_s in gaps_of(request.arrivals_s[:64])]
+    shortest_s = 2 * median(gaps_s) if gaps_s else 0.0
+    prefills = sorted(
+        (
+            request.sent_s if whole else max(request.sent_s, request.arrivals_s[0] - prefill_s),
+            request.arrivals_s[0],
+        )
+        for request in requests
+    )
+    pieces: list[Piece] = []
+    at_s = start_s
+    for begun_s, first_s in prefills:
+        if first_s <= at_s or begun_s >= end_s:
+            continue
+        if begun_s - at_s > shortest_s:
+            pieces.append((at_s, begun_s))
+        at_s = first_s
+    if end_s - at_s > shortest_s:
+        pieces.append((at_s, end_s))
+    clean_s = sum(until_s - from_s for from_s, until_s in pieces)
+    if clean_s < _LEAST_CLEAN_SHARE * (end_s - start_s):
+        return ((start_s, end_s),), False
+    return tuple(pieces), True
+
+
+# --- counting ------------------------------------------------------------------------------------------
+
+
+def _counted(
+    requests: Sequence[RequestSample], pieces: tuple[Piece, ...], running: int, *, whole: bool, clean: bool
+) -> DecodeWindow:
+    tokens = steps = decoding_s = 0.0
     for request in requests:
-        progress = _Progress(request)
-        tokens += progress.at(end_s) - progress.at(start_s)
-    fewest = max(_FEWEST_TOKENS, len(requests))
-    if tokens < fewest:
-        raise NoWindow(f"only {tokens:.1f} tokens lie between {ends}, and at least {fewest} are needed")
-    return DecodeWindow(start_s, end_s, tokens, running, whole)
+        made, done = Progress.of_tokens(request), Progress.of_steps(request)
+        first_s, last_s = request.arrivals_s[0], request.arrivals_s[-1]
+        for start_s, end_s in pieces:
+            tokens += made.at(end_s) - made.at(start_s)
+            steps += done.at(end_s) - done.at(start_s)
+            decoding_s += max(0.0, min(end_s, last_s) - max(start_s, first_s))
+    length_s = sum(end_s - start_s for start_s, end_s in pieces)
+    mean_running = decoding_s / length_s if length_s else 0.0
+    return DecodeWindow(pieces, tokens, steps, running, mean_running, whole, clean)
+
+
+def _sum_at(progress: Sequence[Progress], moment_s: float) -> float:
+    return sum(one.at(moment_s) for one in progress)
 
 
 def _most_at_once(requests: Sequence[RequestSample]) -> int:
     """The most requests that overlap from first to last token, both moments included."""
     starts = sorted(request.arrivals_s[0] for request in requests)
     ends = sorted(request.arrivals_s[-1] for request in requests)
-    return max(position + 1 - _ended_before(ends, start_s) for position, start_s in enumerate(starts))
-
-
-def _ended_before(ends: Sequence[float], moment_s: float) -> int:
-    count = bisect_right(ends, moment_s)
-    while count and ends[count - 1] == moment_s:
-        count -= 1
-    return count
-
-
-class _Progress:
-    """The tokens of one request as a function of time."""
-
-    def __init__(self, request: RequestSample) -> None:
-        # Chunks that came in one piece have one arrival time; the last of them holds the count.
-        at = dict(zip(request.arrivals_s, request.tokens, strict=True))
-        self._times_s = list(at)
-        self._counts = list(at.values())
-        gaps_s = gaps_of(self._times_s)
-        self._usual_gap_s = median(gaps_s) if gaps_s else 0.0
-
-    def at(self, moment_s: float) -> float:
-        """Tokens made until then: none before the first arrival, all from the last one on."""
-        following = bisect_right(self._times_s, moment_s)
-        if following == 0:
-            return 0.0
-        made = self._counts[following - 1]
-        if following == len(self._times_s):
-            return float(made)
-        gap_s = min(self._times_s[following] - self._times_s[following - 1], self._usual_gap_s)
-        to_wait_s = self._times_s[following] - moment_s
-        share = max(0.0, 1.0 - to_wait_s / gap_s)
-        return made + (self._counts[following] - made) * share
-
-
-def gaps_of(times_s: Sequence[float]) -> list[float]:
-    """The time from each moment to the next one."""
-    return [later - earlier for earlier, later in pairwise(times_s)]
+    return max(position + 1 - bisect_left(ends, start_s) for position, start_s in enumerate(starts))
