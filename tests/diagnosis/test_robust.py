@@ -90,6 +90,17 @@ def test_a_megabyte_takes_less_than_a_second(line: str) -> None:
     assert time.perf_counter() - started < 2
 
 
+def test_a_cause_behind_thousands_of_harmless_errors_is_found() -> None:
+    harmless = "[2026-01-01 10:00:00] Error in request: input error\n" * 5000
+    end = (
+        "[2026-01-01 12:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/x/sglang/srt/managers/scheduler.py", line 1, in event_loop_overlap\n'
+        "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    )
+
+    assert diagnose(harmless + end).kind is Kind.KERNEL_FAULT
+
+
 @pytest.mark.parametrize("signature", ALL, ids=lambda signature: signature.name)
 def test_patterns_do_not_blow_up(signature: object) -> None:
     hostile = [

@@ -13,13 +13,19 @@ from tuner.diagnosis.signature import Signature, Weight
 from tuner.diagnosis.timeline import Timeline, phase_of_frames, read_timeline
 from tuner.sglang.phases import Phase
 
-_MOST_HITS = 200
-"""Occurrences of one literal that are looked at: what a log repeats more often is said by the first ones."""
+_MOST_FIRST_HITS = 120
+_MOST_LAST_HITS = 60
+"""Lines with one literal that are looked at: the first ones tell a cause, the last ones how it ended."""
 LONGEST_TOLD = 1200
 """Characters in which a line has said what it is; patterns look no further, which bounds their time."""
 _LINES_BEFORE = 150
 _LINES_AFTER = 25
 _LONGEST_MESSAGE = 12_000
+_LINES_TO_FRAME = 14
+"""Lines between an exception and the frame that tells: frames of torch's machinery, and code under each."""
+_MACHINERY = re.compile(
+    r"/torch/|/triton/|contextlib|importlib|/multiprocessing/|/concurrent/|/asyncio/|<frozen"
+)
 
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Timeout)\b")
 _OOM_CUT = ("torch.cuda.outofmemoryerror: cuda out of memory", "torch.outofmemoryerror: cuda out of memory")
@@ -53,11 +59,33 @@ def read_log(log: bytes | str, signatures: Sequence[Signature]) -> Reading:
     lowered = [line.text.lower() for line in lines]
     timeline = read_timeline(lines, lowered)
     clock = _clock(lines)
-    events = [
-        _event(signature, index, lines, timeline, clock)
-        for index, signature in _hits(lines, lowered, signatures)
-    ]
-    return Reading(tuple(lines), timeline, tuple(event for event in events if event is not None))
+    events: list[Event] = []
+    around = _Surroundings(-1, "", "", None)
+    for index, signature in _hits(lines, lowered, signatures):
+        if not _fits_line(signature, index, lines):
+            continue
+        if around.index != index:
+            around = _look_around(lines, index, timeline)
+        if _fits(signature, around):
+            event = Event(signature, index, lines[index], around.phase, around.message, clock[index])
+            events.append(event)
+    return Reading(tuple(lines), timeline, tuple(events))
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """What stands around a line: its message, the innermost frame above it, and the phase both tell."""
+
+    index: int
+    message: str
+    frame: str
+    phase: Phase | None
+
+
+def _look_around(lines: Sequence[Line], index: int, timeline: Timeline) -> _Surroundings:
+    message = message_of(lines, index)
+    phase = phase_of_frames(message) or timeline.phase_at(index)
+    return _Surroundings(index, message, innermost_frame(lines, index), phase)
 
 
 def message_of(lines: Sequence[Line], index: int) -> str:
@@ -71,6 +99,17 @@ def message_of(lines: Sequence[Line], index: int) -> str:
     while last < len(lines) and last - index <= _LINES_AFTER and not lines[last].header:
         last += 1
     return "\n".join(line.text for line in lines[first:last])[-_LONGEST_MESSAGE:]
+
+
+def innermost_frame(lines: Sequence[Line], index: int) -> str:
+    """The last frame, not torch's, of the traceback that the line ends; empty without one."""
+    for line in reversed(lines[max(0, index - _LINES_TO_FRAME) : index]):
+        text = line.text.lstrip()
+        if text.startswith('File "') and not _MACHINERY.search(text):
+            return text
+        if text.startswith("Traceback (most recent") or _EXCEPTION.match(text):
+            break
+    return ""
 
 
 def _complete_cut_end(lines: list[Line]) -> list[Line]:
@@ -135,32 +174,22 @@ def _is_source(lines: Sequence[Line], index: int) -> bool:
 
 
 def _occurrences(text: str, literal: str) -> Iterable[int]:
+    """Where a literal stands, once a line at most: the first and the last ones."""
     at = text.find(literal)
-    found = 0
-    while at >= 0 and found < _MOST_HITS:
+    for _ in range(_MOST_FIRST_HITS):
+        if at < 0:
+            return
         yield at
-        found += 1
-        # One hit a line is enough.
         line_end = text.find("\n", at)
         at = text.find(literal, line_end) if line_end >= 0 else -1
-
-
-def _event(
-    signature: Signature,
-    index: int,
-    lines: Sequence[Line],
-    timeline: Timeline,
-    clock: Sequence[float | None],
-) -> Event | None:
-    if not _fits_line(signature, index, lines):
-        return None
-    message = message_of(lines, index)
-    if not _fits_message(signature, message):
-        return None
-    phase = phase_of_frames(message) or timeline.phase_at(index)
-    if signature.phases and phase is not None and phase not in signature.phases:
-        return None
-    return Event(signature, index, lines[index], phase, message, clock[index])
+    first_unseen = at
+    at = text.rfind(literal)
+    for _ in range(_MOST_LAST_HITS):
+        if at < first_unseen or first_unseen < 0:
+            return
+        yield at
+        line_start = text.rfind("\n", 0, at)
+        at = text.rfind(literal, 0, line_start) if line_start >= 0 else -1
 
 
 def _fits_line(signature: Signature, index: int, lines: Sequence[Line]) -> bool:
@@ -174,7 +203,11 @@ def _fits_line(signature: Signature, index: int, lines: Sequence[Line]) -> bool:
     return signature.warns or signature.weight <= Weight.AFTERMATH or not line.warning
 
 
-def _fits_message(signature: Signature, message: str) -> bool:
-    if signature.near_regex is not None and not signature.near_regex.search(message):
+def _fits(signature: Signature, around: _Surroundings) -> bool:
+    if signature.phases and around.phase is not None and around.phase not in signature.phases:
         return False
-    return signature.not_near_regex is None or not signature.not_near_regex.search(message)
+    if signature.frame_regex is not None and not signature.frame_regex.search(around.frame):
+        return False
+    if signature.near_regex is not None and not signature.near_regex.search(around.message):
+        return False
+    return signature.not_near_regex is None or not signature.not_near_regex.search(around.message)

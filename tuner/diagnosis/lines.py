@@ -15,15 +15,20 @@ _SHORTEST_LINE = 3
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
-# What docker, compose, ray, kubectl and Slurm put before a program's own line.
+# Docker keeps each line as a JSON record.
+_JSON_RECORD = re.compile(r'\{"log":"((?:[^"\\]|\\.)*)"')
+# What docker, compose, ray, kubectl, journald and Slurm put before a program's own line.
 _COLLECTOR = re.compile(
     r"\s*(?:"
     r"[\w.-]{1,60} {0,20}\| "
     r"|\[[\w.-]{1,60}\] {0,20}\| "
     r"|\(\w[\w.:-]{0,60} pid=\d+(?:, ip=[\d.]+)?\) ?"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d{4}-\d\d-\d\dT[\d:.,]+Z? "
-    r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)? +(?:std(?:out|err) [FP] )?"
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d+)? - [\w.]+ - (?:DEBUG|INFO|WARNING|ERROR) - "
+    r"|\[?\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? +(?:std(?:out|err) [FP] )?"
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?(?:[+-]\d\d:?\d\d)? - [\w.]+ - (?:DEBUG|INFO|WARNING"
+    r"|ERROR) - "
+    r"|(?:[A-Z][a-z]{2}|\d{1,2}月) {1,2}\d{1,2} \d\d:\d\d:\d\d [\w.-]{1,60} [\w.@/-]{1,60}(?:\[\d+\])?: "
+    r"|\d\d-\d\d \d\d:\d\d:\d\d\.\d+ {1,2}"
     r"|\d{1,4}: (?=[\[T])"
     r")"
 )
@@ -94,6 +99,10 @@ def _read(number: int, part: str) -> Line:
         raw = _ANSI.sub("", raw)
     stamp = _stamp(raw)
     text = raw
+    if raw.startswith('{"log":'):
+        record = _JSON_RECORD.match(raw)
+        if record is not None:
+            text = record[1].replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")
     for _ in range(3):
         collector = _COLLECTOR.match(text)
         if collector is None:

@@ -23,6 +23,8 @@ class Weight(IntEnum):
     """An exception of which nothing is known; any signature on the same line says more."""
     VERDICT = 50
     """A watcher's judgement that nothing moves: warm-up failed, watchdog, collective time-out."""
+    RAISED = 60
+    """An exception of which nothing is known but that a scheduler died of it: more than a watcher knows."""
     GENERIC = 70
     """An exception whose type says little; a named cause beside it is better."""
     SYMPTOM = 80
@@ -39,6 +41,7 @@ class Signature:
     `pattern`: a regular expression on the line, case ignored; empty where the literal says it all.
     `unless`: must not match the line. `near` must, `not_near` must not match the message that the line
     belongs to (its traceback and what follows).
+    `frame`: must match the innermost frame (not torch's) of the traceback that the line ends.
     `phases`: counts only there (an event whose phase is unknown counts). `phase`: where it happens by nature.
     `kinds`: what it is in other phases than the usual. `warns`: counts even in a line that calls itself a
     warning.
@@ -55,6 +58,7 @@ class Signature:
     cause: Cause | None = None
     near: str = ""
     not_near: str = ""
+    frame: str = ""
     unless: str = ""
     phases: tuple[Phase, ...] = ()
     phase: Phase | None = None
@@ -80,6 +84,11 @@ class Signature:
     def not_near_regex(self) -> re.Pattern[str] | None:
         """The compiled `not_near`, or None."""
         return re.compile(self.not_near, re.IGNORECASE) if self.not_near else None
+
+    @cached_property
+    def frame_regex(self) -> re.Pattern[str] | None:
+        """The compiled `frame`, or None."""
+        return re.compile(self.frame) if self.frame else None
 
     @cached_property
     def unless_regex(self) -> re.Pattern[str] | None:

@@ -37,13 +37,20 @@ _SHORTEST_MARKER = min(len(literal) for literal, _ in _MARKERS)
 _LIVE = re.compile(r'^(?:Decode|Prefill) batch\b|"POST \S+ HTTP/[\d.]+" 200|^#running-req: ')
 _READY = "fired up and ready to roll"
 _END = re.compile(
-    r"received sigquit|sigquit received|kill_process_tree called|hit an exception|fatal python error", re.I
+    r"received sigquit|sigquit received|kill_process_tree called|hit an exception|fatal python error"
+    r"|triggering sigquit|crashed with exit ?code|scheduler is dead|unexpectedly failed with",
+    re.I,
 )
 
 # Traceback frames, by file and function; the first family found in a message decides.
 _FRAMES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
     (phase, re.compile(pattern))
     for phase, pattern in (
+        (
+            Phase.ARGUMENTS,
+            r"arg_groups/|prepare_server_args|from_cli_args"
+            r"|server_args\.py\", line \d+, in (?:_?handle|__post_init__|check_)",
+        ),
         (
             Phase.SERVING,
             r"event_loop|\brun_batch\b|process_batch_result|forward_thread_func"
@@ -82,8 +89,7 @@ _FRAMES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
         ),
         (
             Phase.ARGUMENTS,
-            r"prepare_server_args|check_server_args|from_cli_args|_handle_\w+\(|in __post_init__"
-            r"|server_args\.py|argparse\.py|resolve_once",
+            r"check_server_args|_handle_\w+\(|in __post_init__|server_args\.py|argparse\.py|resolve_once",
         ),
         (Phase.IMPORT, r"in <module>|_bootstrap>|importlib"),
     )

@@ -12,6 +12,7 @@ from tuner.diagnosis.kinds import MEANINGS
 from tuner.diagnosis.numbers import fraction_in_use, held_by_others_gib, read_numbers, shortage_gib
 from tuner.diagnosis.revisions import Revision, revise
 from tuner.diagnosis.signature import Weight
+from tuner.diagnosis.specifics import specific_of
 from tuner.sglang.phases import Phase
 
 _MOST_EVIDENCE = 6
@@ -23,6 +24,8 @@ _LEAST_FOREIGN_GIB = 3.0
 _DEVICE_OOM = frozenset(
     {Kind.OOM_WEIGHTS, Kind.OOM_KV_CACHE, Kind.OOM_GRAPH_CAPTURE, Kind.OOM_DRAFT_MODEL, Kind.OOM_SERVING}
 )
+_NAMELESS = (Weight.UNSORTED, Weight.RAISED)
+"""Weights of exceptions that any other signature on the same line knows better."""
 _STARTING = frozenset({Phase.IMPORT, Phase.DISTRIBUTED_INIT, Phase.WEIGHT_LOAD, Phase.KV_CACHE_ALLOC})
 
 
@@ -36,12 +39,12 @@ class Ranked:
 
 def rank_events(reading: Reading) -> Ranked | None:
     """The root: the heaviest event, and among those the first in time. None where nothing died."""
-    known = {event.index for event in reading.events if event.signature.weight != Weight.UNSORTED}
+    known = {event.index for event in reading.events if event.signature.weight not in _NAMELESS}
     counted = [
         event
         for event in reading.events
         if not reading.timeline.survived(event.index)
-        and not (event.signature.weight == Weight.UNSORTED and event.index in known)
+        and not (event.signature.weight in _NAMELESS and event.index in known)
         and not _passed_off(event, reading)
     ]
     if not counted:
@@ -73,7 +76,9 @@ def failure_of(ranked: Ranked, reading: Reading) -> Failure:
         kind=kind,
         cause=cause,
         phase=phase,
-        summary=_summary(kind, revision.summary or signature.summary, numbers),
+        summary=_summary(
+            kind, revision.summary or signature.summary, numbers, _told(root, revision, reading)
+        ),
         evidence=_evidence(ranked, revision),
         hints=hints,
         certainty=round(min(certainty, 0.99), 3),
@@ -153,8 +158,15 @@ def _evidence(ranked: Ranked, revision: Revision) -> tuple[Evidence, ...]:
     return tuple(Evidence(number, text) for number, text in lines.items())
 
 
-def _summary(kind: Kind, own: str, numbers: dict[str, float]) -> str:
+def _told(root: Event, revision: Revision, reading: Reading) -> str:
+    """The particular of the root, unless a second look took its words for something else."""
+    return "" if revision.summary else specific_of(root.signature.kind, reading.lines, root.index)
+
+
+def _summary(kind: Kind, own: str, numbers: dict[str, float], told: str) -> str:
     text = own or MEANINGS[kind].summary
+    if told:
+        text = f"{text.rstrip('.')}: {told}."
     if "asked_gib" in numbers and "free_gib" in numbers:
         text += f" It asked for {numbers['asked_gib']:g} GiB where {numbers['free_gib']:g} GiB were free."
     if "least_fraction" in numbers:

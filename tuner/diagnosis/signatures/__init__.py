@@ -11,6 +11,7 @@ from tuner.diagnosis.signatures import (
     memory,
     models,
     options,
+    places,
     process,
     serving,
     software,
@@ -26,6 +27,7 @@ ALL: tuple[Signature, ...] = (
     *software.SIGNATURES,
     *models.SIGNATURES,
     *serving.SIGNATURES,
+    *places.SIGNATURES,
     *process.SIGNATURES,
 )
 """Every signature. Among signatures that fit the same line the first in this order wins."""

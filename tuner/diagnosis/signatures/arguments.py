@@ -80,8 +80,8 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         name="unexpected keyword of the arguments",
         kind=Kind.INVALID_ARGUMENTS,
-        literals=("serverargs.__init__() got an unexpected keyword", "got an unexpected keyword argument"),
-        pattern=r"(?:ServerArgs|Engine)\.?(?:__init__)?\(\) got an unexpected keyword"
+        literals=("got an unexpected keyword argument", "got multiple values for keyword argument"),
+        pattern=r"(?:ServerArgs|Engine)\.?(?:__init__)?\(\) got (?:an unexpected|multiple values for) keyword"
         r"|__init__\(\) got an unexpected keyword argument '(?:tp|dp|ep|pp|mem|max|disable"
         r"|enable|speculative|cuda_graph|chunked|attention|moe)_",
         phase=Phase.ARGUMENTS,
@@ -94,6 +94,7 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=r"(?:not supported between instances of|unsupported operand type\(s\) for).*'NoneType'",
         phases=(Phase.ARGUMENTS, Phase.IMPORT),
         phase=Phase.ARGUMENTS,
+        not_near=r"run_scheduler_process|hit an exception",
         certainty=0.7,
     ),
     Signature(

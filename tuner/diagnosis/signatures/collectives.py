@@ -113,7 +113,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "posix_fallocate",
         ),
         pattern=r"unable to open shared memory object|error while creating shared memory segment"
-        r"|/dev/shm.*(?:no space|failed|error"
+        r"|(?:failed|error)\b.{0,60}/dev/shm|/dev/shm.*(?:no space|failed|error"
         r"|bus error)|no space left on device.*(?:/dev/shm|shm)|(?:^|: )bus error"
         r"|insufficient shared memory"
         r"|(?:Error|failed).*(?:shm_open|posix_fallocate)|error: \d+ bytes of shared memory",
@@ -150,11 +150,14 @@ SIGNATURES: tuple[Signature, ...] = (
             "already allocated",
             "port is in use",
             "failed to bind",
+            "could not bind port",
+            "unable to bind",
         ),
         pattern=r"\bport (?:at )?\d+ is not available|address already in use|errno 98"
         r"|not available in \d+ seconds"
         r"|port (?:\S+ )?is (?:already )?in use|used by a process already|EADDRINUSE"
-        r"|errno 48\]|port .{0,20}already allocated",
+        r"|errno 48\]|port .{0,20}already allocated|(?:could not|unable to|failed to) bind (?:to )?(?:port"
+        r"|address)",
         certainty=0.95,
         warns=True,
     ),
@@ -248,6 +251,17 @@ SIGNATURES: tuple[Signature, ...] = (
         hints=(param("dist_init_addr", "change"), param("dist_timeout", "increase")),
         certainty=0.88,
         phase=Phase.DISTRIBUTED_INIT,
+    ),
+    Signature(
+        name="a socket of the store ran into its time-out",
+        kind=Kind.RENDEZVOUS,
+        literals=("waitforinput",),
+        pattern=r"waitForInput: .*timed out after \d+ ?ms",
+        weight=Weight.SYMPTOM,
+        kinds={Phase.SERVING: Kind.PEER_LOST},
+        warns=True,
+        hints=(param("dist_init_addr", "change"), param("dist_timeout", "increase")),
+        certainty=0.75,
     ),
     Signature(
         name="transfer engine not set up",

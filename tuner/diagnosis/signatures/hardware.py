@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.diagnosis.failure import Cause, Kind
-from tuner.diagnosis.signature import Signature, Weight, action, param
+from tuner.diagnosis.signature import Signature, action, param
 from tuner.sglang.phases import Phase
 
 _BACKEND_HINTS = (param("attention_backend", "change"), param("moe_runner_backend", "change"))
@@ -63,6 +63,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "no accelerator",
             "failed to initialize nvml",
             "no cuda-capable device",
+            "initialization error",
             "no cuda gpus are available",
             "no hip gpus are available",
             "cuda_error_no_device",
@@ -76,7 +77,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|no nvidia driver|libcuda\.so(?:\.1)?: cannot open|driver not loaded"
         r"|version mismatch"
         r"|couldn't communicate with the nvidia driver"
-        r"|failed to initialize nvml|no cuda-capable device|no (?:cuda|hip) gpus are available"
+        r"|failed to initialize nvml|CUDA error: initialization error|no cuda-capable device|no (?:cuda"
+        r"|hip) gpus are available"
         r"|CUDA_ERROR_NO_DEVICE|not compiled with cuda enabled"
         r"|forward compatibility was attempted|unsupported display driver"
         r"|RuntimeError: No accelerator|(?:Error|Exception): .*cuda is not available"
@@ -167,6 +169,14 @@ SIGNATURES: tuple[Signature, ...] = (
         certainty=0.8,
         phase=Phase.IMPORT,
         since="0.5.2",
+    ),
+    Signature(
+        name="a compiler's table lacks the GPU",
+        kind=Kind.ARCH_UNSUPPORTED,
+        literals=("keyerror",),
+        pattern=r"^KeyError: '?(?:sm_?|compute_)?\d{2,3}[af]?'?$",
+        frame=r"deep_gemm|jit|compil|nvcc|arch",
+        certainty=0.75,
     ),
     Signature(
         name="a number format that the GPU lacks",
@@ -267,15 +277,6 @@ SIGNATURES: tuple[Signature, ...] = (
         unless=r"invalid configuration argument|mismatched type|version (?:mismatch|conflict)",
         certainty=0.77,
         hints=_BACKEND_HINTS,
-    ),
-    Signature(
-        name="a path that nobody wrote",
-        kind=Kind.BACKEND_UNSUPPORTED,
-        literals=("notimplementederror",),
-        pattern=r"^(?:\w+\.)*NotImplementedError\b",
-        weight=Weight.GENERIC,
-        hints=_BACKEND_HINTS,
-        certainty=0.55,
     ),
     Signature(
         name="Triton finds no driver",

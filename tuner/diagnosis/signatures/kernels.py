@@ -91,6 +91,8 @@ SIGNATURES: tuple[Signature, ...] = (
             "cublas_status_internal_error",
             "cublas_status_invalid_value",
             "invalid resource handle",
+            "invalid device pointer",
+            "retry page fault",
             "cuda error: operation not",
             "cudaerrorlaunchfailure",
             "hip error: ",
@@ -102,7 +104,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|Warp Illegal|invalid program counter|failed to encode tensor map: 700"
         r"|index out of bounds.{0,20}failed|illegal barrier"
         r"|(?:CUDA|Triton|HIP) (?:driver )?error\b.{0,20}: (?:invalid argument"
-        r"|invalid configuration argument|invalid resource handle)"
+        r"|invalid configuration argument|invalid resource handle|invalid device pointer)"
+        r"|amdgpu: .*page fault"
         r"|CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE)"
         r"|HIP error: (?:unspecified|illegal)|launch failure",
         unless=r"all_?reduce|register_graph_buffers|get_graph_buffer_ipc_meta|open_mem_handle|ipc_handle",
@@ -123,11 +126,14 @@ SIGNATURES: tuple[Signature, ...] = (
             "unsafe during capture",
             "during cuda graph capture",
             "cudaerrorstreamcapture",
+            "streamcaptureinvalidated",
+            "previous error during capture",
             "stream capture",
         ),
         pattern=r"(?:Error|error|Exception"
         r"|failed)\b.*(?:operation not permitted when stream is capturing"
-        r"|cudaErrorStreamCapture|stream capture (?:unsupported|invalidated|isolation))",
+        r"|(?:cuda|hip)ErrorStreamCapture|previous error during capture|stream capture (?:unsupported"
+        r"|invalidated|isolation))",
         phase=Phase.GRAPH_CAPTURE,
         hints=(param("disable_cuda_graph", "set", True),),
         weight=Weight.GENERIC,
@@ -141,6 +147,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ninja exited with",
             "'ninja', '-v'",
             "ninja: build stopped",
+            "ninja build failed",
             "error building extension",
             "ninja is required",
             "nvcc: not found",
@@ -167,18 +174,20 @@ SIGNATURES: tuple[Signature, ...] = (
             "cannot find -lcuda",
             "cannot find -l",
             "c compiler",
+            "calledprocesserror",
             "python.h: no such file",
             "unsupported gnu version",
             "jit compilation failed",
         ),
         pattern=r"bin/ptxas.*(?:died with|non-zero exit)|ninja exited with|'ninja', '-v'"
-        r"|ninja: build stopped|error building extension"
+        r"|ninja: build stopped|ninja build failed|error building extension"
         r"|ninja is required|nvcc(?:: not found| fatal| not found)|could not find nvcc"
         r"|CUDA_HOME (?:environment variable )?is not set|FAILED: \[code=\d+\]|(?:nvcc|nvrtc"
         r"|jit|kernel)\w* compil\w+ (?:failed|error)|nvrtc: error"
         r"|fatal error: \S+: no such file|cicc: |no such file or directory: '\S*(?:nvcc|ninja"
         r"|cuda/bin|hipcc|gcc|g\+\+)\S*'|NVRTC_ERROR|collect2: error|cannot find -l\w+"
-        r"|failed to find c compiler|Python\.h: no such file|unsupported gnu version"
+        r"|CalledProcessError: .*(?:gcc|g\+\+|nvcc|clang|ninja|hipcc)|failed to find c compiler"
+        r"|Python\.h: no such file|unsupported gnu version"
         r"|could not find cuda",
         unless=r"unsupported gpu architecture|not supported on \.t",
         certainty=0.92,
@@ -211,6 +220,7 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=r"triton\.compiler\.errors\.|PTXAS ?error|Internal Triton PTX|PassManager::run failed"
         r"|LLVM ERROR|torch\._inductor\.exc|InductorError|BackendCompilerFailed"
         r"|torch\._dynamo\.exc",
+        cause=Cause.CONFIG,
         weight=Weight.GENERIC,
         certainty=0.7,
         phase=Phase.JIT_COMPILE,

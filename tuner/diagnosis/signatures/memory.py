@@ -18,7 +18,7 @@ DEVICE_OOM_KINDS = {
 
 # The text that announces a shortage also stands in advice, in guesses and in profiler's chatter.
 _NOT_A_SHORTAGE = (
-    r"\(e\.?g\.?,? ?OOM\)|to avoid (?:an? )?out of memory"
+    r"out of resource:|\(e\.?g\.?,? ?OOM\)|to avoid (?:an? )?out of memory"
     r"|may (?:cause|lead to) (?:an? )?(?:oom|out of memory)"
 )
 
@@ -26,8 +26,9 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         name="pinned host memory",
         kind=Kind.HOST_OOM,
-        literals=("cudahostalloc", "pin_memory", "cudahostregister", "pinned memory"),
-        pattern=r"out of memory|cudaErrorMemoryAllocation|cannot allocate|failed to (?:pin|register|allocate)"
+        literals=("hostalloc", "hostmalloc", "mallochost", "hostregister", "pin_memory", "pinned memory"),
+        pattern=r"out of memory|cudaErrorMemoryAllocation|(?:Host(?:Alloc|Malloc|Register))\b.*\bfailed"
+        r"|cannot allocate|failed to (?:pin|register|allocate)"
         r"|CUDA error: (?:invalid argument|OS call failed)",
         certainty=0.8,
     ),
@@ -83,6 +84,15 @@ SIGNATURES: tuple[Signature, ...] = (
         certainty=0.92,
     ),
     Signature(
+        name="the message asks for a larger fraction",
+        kind=Kind.MEM_FRACTION_TOO_LOW,
+        literals=("mem-fraction", "mem_fraction", "memory fraction"),
+        pattern=r"^(?:\w+\.)*\w*(?:Error|Exception): .*\b(?:increas\w+|rais(?:e|ing)|larger"
+        r"|higher)\b.{0,40}mem(?:ory)?[-_ ]fraction",
+        phase=Phase.KV_CACHE_ALLOC,
+        certainty=0.9,
+    ),
+    Signature(
         name="pool smaller than a request or a page",
         kind=Kind.MEM_FRACTION_TOO_LOW,
         literals=(
@@ -136,6 +146,8 @@ SIGNATURES: tuple[Signature, ...] = (
         kind=Kind.HOST_OOM,
         literals=(
             "oom-kill",
+            "oom_kill event",
+            "been oom killed",
             "out of memory: kill",
             "memory cgroup out of memory",
             "oomkilled",
@@ -185,6 +197,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "outofmemoryerror",
             "cuda_error_out_of_memory",
             "cudaerrormemoryallocation",
+            "cublas_status_not_initialized",
             "cublas_status_alloc_failed",
             "cudnn_status_alloc_failed",
             "hiperroroutofmemory",
@@ -195,12 +208,22 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=r"NVML_SUCCESS == r INTERNAL ASSERT FAILED|(?:cuda|hip|npu|xpu|musa"
         r"|gpu)[\w :=.()]{0,40}out of memory"
         r"|(?<!exceptions\.)OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
-        r"|cudaErrorMemoryAllocation|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|hipErrorOutOfMemory"
+        r"|cudaErrorMemoryAllocation|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED"
+        r"|hipErrorOutOfMemory"
         r"|failed to cuda calloc|CUresult error:? +result=2\b|cuda failure (?:2 )?'out of memory'"
         r"|tried to allocate \d[\d.]* [KMG]i?B",
         unless=_NOT_A_SHORTAGE,
         kinds=DEVICE_OOM_KINDS,
         certainty=0.93,
+    ),
+    Signature(
+        name="the message asks for a smaller fraction",
+        kind=Kind.OOM_SERVING,
+        literals=("mem-fraction", "mem_fraction", "memory fraction"),
+        pattern=r"^(?:\w+\.)*\w*(?:Error|Exception): .*\b(?:lower|reduc\w+|decreas\w+"
+        r"|smaller)\b.{0,80}mem(?:ory)?[-_ ]fraction",
+        kinds=DEVICE_OOM_KINDS,
+        certainty=0.8,
     ),
     Signature(
         name="loading did not keep up",

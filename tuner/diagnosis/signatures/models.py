@@ -102,6 +102,25 @@ SIGNATURES: tuple[Signature, ...] = (
         certainty=0.85,
     ),
     Signature(
+        name="hub not reached",
+        kind=Kind.MODEL_ACCESS,
+        literals=(
+            "unreachable",
+            "connecterror",
+            "connectionerror",
+            "connecttimeout",
+            "readtimeout",
+            "name resolution",
+            "max retries exceeded",
+            "sslerror",
+            "proxyerror",
+        ),
+        pattern=r"^(?:\w+\.)*\w*(?:Error|Timeout|Exception)\b",
+        near=r"huggingface_hub|transformers/utils/hub|modelscope|hf_hub_download|snapshot_download",
+        weight=Weight.GENERIC,
+        certainty=0.75,
+    ),
+    Signature(
         name="remote code not trusted",
         kind=Kind.INVALID_ARGUMENTS,
         literals=("trust_remote_code=true", "trust-remote-code"),
@@ -194,10 +213,11 @@ SIGNATURES: tuple[Signature, ...] = (
             "narrow(",
             "start (",
             "exceeds dimension size",
+            "but got size",
             "param_data.shape",
         ),
         pattern=r"(?:Error|assert)\b.*(?:attempted to load weight|param_data\.shape|size mismatch"
-        r"|must match the size of tensor|exceeds dimension size|shape mismatch)"
+        r"|must match the size of tensor|exceeds dimension size|shape mismatch|but got size)"
         r"|assert param(?:_data)?\.(?:shape|size\(\)|data\.shape) == loaded_weight",
         in_source=True,
         near=r"load_weights|weight_loader|load_state_dict|copying a param|loaded_weight|load_model",

@@ -98,11 +98,15 @@ SIGNATURES: tuple[Signature, ...] = (
             "to be the same dtype",
             "dtype mismatch",
             "must have the same dtype",
+            "must have same dtype",
+            "same data type",
+            "dtypes",
             "self and mat2",
             "expected scalar type",
         ),
         pattern=r"(?:expected|mat1|query|self|both|all).{0,80}(?:same dtype|same data type)"
-        r"|dtype mismatch|expected scalar type \w+ but (?:found|got)",
+        r"|must have (?:the )?same (?:d?type|data type)|(?:Error)\b.*\bdtypes? (?:must|should|do not"
+        r"|does not|don't) match|dtype mismatch|expected scalar type \w+ but (?:found|got)",
         hints=(param("dtype", "set", "bfloat16"), param("kv_cache_dtype", "set", "auto")),
         certainty=0.75,
     ),
@@ -119,9 +123,21 @@ SIGNATURES: tuple[Signature, ...] = (
             "shapes cannot be multiplied",
             "expand(",
             "invalid for input of size",
+            "must match except in dimension",
+            "but got size",
+            "must have the same size",
+            "same number of dimensions",
+            "exceeds dimension size",
+            "index out of range in self",
+            "on the same device",
+            "inconsistent tensor size",
+            "given normalized_shape",
         ),
         pattern=r"shape mismatch|Size mismatch for shape|Tensor match failed"
-        r"|must match the (?:existing )?size of tensor"
+        r"|must match the (?:existing )?size of tensor|must match except in dimension"
+        r"|expected size .{0,30}but got size"
+        r"|must have the same (?:size|number of dimensions)|exceeds dimension size|index out of range in self"
+        r"|on the same device|inconsistent tensor size|given normalized_shape"
         r"|mismatched tensor|cannot be broadcast|shapes cannot be multiplied|is invalid for input of size",
         not_near=r"load_weights|weight_loader|load_state_dict|copying a param|default_weight_loader"
         r"|loaded_weight",
@@ -159,7 +175,8 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=_RAISED
         + r".*(?:mutually exclusive|incompatible|not compatible|can ?not be (?:used|combined|enabled|set)"
         r"|can't be used|conflicts?\b|at the same time|not allowed together)",
-        unless=r"requirements|pip |driver|version conflict|ABI|undefined symbol|CUDA version",
+        unless=r"requirements|pip |driver|SGLang implementation|transformers|version conflict|ABI"
+        r"|undefined symbol|CUDA version",
         certainty=0.9,
     ),
     Signature(
@@ -244,6 +261,7 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|is not a valid|invalid value)",
         phases=(Phase.ARGUMENTS, Phase.IMPORT),
         phase=Phase.ARGUMENTS,
+        not_near=r"run_scheduler_process|hit an exception",
         weight=Weight.GENERIC,
         certainty=0.72,
     ),

@@ -6,6 +6,22 @@ from tuner.diagnosis.failure import Cause, Kind
 from tuner.diagnosis.signature import Signature, Weight, action
 from tuner.sglang.phases import Phase
 
+_EXCEPTION = r"^(?:\w+\.)*(?:\w+Error|\w*Exception)(?::|$)"
+_CLIENTS = (
+    r"^(?:EOFError|Connection\w*Error|BrokenPipeError"
+    r"|requests\.|urllib3\.|http\.client\.|httpx|asyncio\.|aiohttp\.|anyio\.)"
+)
+_BY_PHASE = {
+    Phase.ARGUMENTS: Kind.INVALID_ARGUMENTS,
+    Phase.IMPORT: Kind.DEPENDENCY_MISMATCH,
+    Phase.DISTRIBUTED_INIT: Kind.RENDEZVOUS,
+    Phase.WEIGHT_LOAD: Kind.UNSUPPORTED_MODEL,
+    Phase.KV_CACHE_ALLOC: Kind.ASSERTION,
+    Phase.GRAPH_CAPTURE: Kind.KERNEL_FAULT,
+    Phase.DRAFT_MODEL: Kind.INCOMPATIBLE_OPTIONS,
+}
+"""What an exception most often is that nothing else is known of."""
+
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
         name="native crash",
@@ -23,22 +39,25 @@ SIGNATURES: tuple[Signature, ...] = (
         certainty=0.7,
     ),
     Signature(
+        name="exception that a scheduler died of",
+        kind=Kind.SCHEDULER_DIED,
+        literals=("error", "exception"),
+        pattern=_EXCEPTION,
+        unless=_CLIENTS,
+        near=r"hit an exception|Exception in (?:run_tp_server|ModelTpServer|ModelRpcClient)"
+        r"|in run_scheduler_process",
+        weight=Weight.RAISED,
+        kinds=_BY_PHASE,
+        certainty=0.42,
+    ),
+    Signature(
         name="exception of an unknown sort",
         kind=Kind.SCHEDULER_DIED,
         literals=("error", "exception"),
-        pattern=r"^(?:\w+\.)*(?:\w+Error|\w*Exception)(?::|$)",
-        unless=r"^(?:EOFError|Connection\w*Error|BrokenPipeError"
-        r"|requests\.|urllib3\.|http\.client\.|httpx|asyncio\.|aiohttp\.|anyio\.)",
+        pattern=_EXCEPTION,
+        unless=_CLIENTS,
         weight=Weight.UNSORTED,
-        kinds={
-            Phase.ARGUMENTS: Kind.INVALID_ARGUMENTS,
-            Phase.IMPORT: Kind.DEPENDENCY_MISMATCH,
-            Phase.DISTRIBUTED_INIT: Kind.RENDEZVOUS,
-            Phase.WEIGHT_LOAD: Kind.UNSUPPORTED_MODEL,
-            Phase.KV_CACHE_ALLOC: Kind.ASSERTION,
-            Phase.GRAPH_CAPTURE: Kind.KERNEL_FAULT,
-            Phase.DRAFT_MODEL: Kind.INCOMPATIBLE_OPTIONS,
-        },
+        kinds=_BY_PHASE,
         certainty=0.4,
     ),
     Signature(
