@@ -43,6 +43,9 @@ class PaperServer:
     def owns_port(self) -> bool:
         return self.ours
 
+    def owns(self, pid: int) -> bool:
+        return False
+
     def snapshot(self) -> dict[str, str]:
         raise AssertionError("following a start does not look into the server")
 

@@ -6,19 +6,19 @@ says. The executor has CUDA count in the same order (CUDA_DEVICE_ORDER=PCI_BUS_I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import psutil
 
 from tuner.errors import BrokenEnvironment, InputError
+from tuner.launch.nvml import Nvml, as_text
 
 BUSY_MIB = 1024.0
 """More memory in use than this means that somebody works on the GPU, even where no process can be seen."""
 
 _MIB = 1024 * 1024
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,7 @@ class NvmlProbe:
     """
 
     def __init__(self, nvml: Any = None) -> None:
-        if nvml is None:
-            try:
-                # Imported here so that the tuner runs where the distribution is broken or absent.
-                import pynvml  # noqa: PLC0415
-            except ImportError as error:
-                raise BrokenEnvironment(f"pynvml cannot be imported: {error}") from error
-            nvml = pynvml
-        self._nvml = nvml
-        self._call(nvml.nvmlInit)
+        self._nvml = Nvml(nvml)
 
     @property
     def reason(self) -> str:
@@ -159,26 +151,25 @@ class NvmlProbe:
 
     def count(self) -> int | None:
         """See `GpuProbe`."""
-        return int(self._call(self._nvml.nvmlDeviceGetCount))
+        return self._nvml.count()
 
     def names(self) -> list[str]:
         """See `GpuProbe`."""
-        names = [
-            self._call(self._nvml.nvmlDeviceGetName, self._device(gpu)) for gpu in range(self.count() or 0)
-        ]
-        # Older distributions give bytes.
-        return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        devices = [self._nvml.device(gpu) for gpu in range(self._nvml.count())]
+        return [as_text(self._nvml.call("nvmlDeviceGetName", device)) for device in devices]
 
     def memory_used_mib(self, gpus: Iterable[int]) -> dict[int, float]:
         """See `GpuProbe`."""
-        used = {gpu: self._memory(self._device(gpu)) for gpu in gpus}
+        used = {gpu: self._nvml.memory(self._nvml.device(gpu)) for gpu in gpus}
         return {gpu: memory.used / _MIB for gpu, memory in used.items() if memory is not None}
 
     def occupants(self, gpus: Iterable[int]) -> list[Occupant]:
         """See `GpuProbe`. Inside a container the pids are often those of the host, or missing."""
         found = []
         for gpu in gpus:
-            running = self._optional(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._device(gpu)) or []
+            running = (
+                self._nvml.optional("nvmlDeviceGetComputeRunningProcesses", self._nvml.device(gpu)) or []
+            )
             for process in running:
                 used = process.usedGpuMemory
                 found.append(
@@ -187,35 +178,6 @@ class NvmlProbe:
                     )
                 )
         return found
-
-    def _device(self, gpu: int) -> Any:
-        return self._call(self._nvml.nvmlDeviceGetHandleByIndex, gpu)
-
-    def _memory(self, device: Any) -> Any:
-        """The first version of this call counts what the driver keeps for itself, hundreds of MiB."""
-        version = getattr(self._nvml, "nvmlMemory_v2", None)
-        memory = self._optional(self._nvml.nvmlDeviceGetMemoryInfo, device, version) if version else None
-        return memory if memory is not None else self._optional(self._nvml.nvmlDeviceGetMemoryInfo, device)
-
-    def _optional(self, function: Callable[..., _T], *arguments: object) -> _T | None:
-        """The answer, or None where this GPU or driver does not have one."""
-        silent = tuple(
-            code
-            for name in ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION", "ARGUMENT_VERSION_MISMATCH")
-            if (code := getattr(self._nvml, f"NVML_ERROR_{name}", None)) is not None
-        )
-        try:
-            return function(*arguments)
-        except self._nvml.NVMLError as error:
-            if getattr(error, "value", None) in silent:
-                return None
-            raise _driver_error(error) from error
-
-    def _call(self, function: Callable[..., _T], *arguments: object) -> _T:
-        try:
-            return function(*arguments)
-        except self._nvml.NVMLError as error:
-            raise _driver_error(error) from error
 
 
 def find_probe(nvml: Any = None) -> GpuProbe:
@@ -268,13 +230,6 @@ def _occupied(occupant: Occupant) -> str:
     name = f" ({occupant.name})" if occupant.name else ""
     used = "memory of unknown size" if occupant.used_mib is None else f"{occupant.used_mib:.0f} MiB"
     return f"GPU {occupant.gpu} is in use: process {occupant.pid}{name} holds {used}"
-
-
-def _driver_error(error: Exception) -> BrokenEnvironment:
-    return BrokenEnvironment(
-        f"the GPU driver answers NVML with: {error}",
-        hint="see whether `nvidia-smi` works; a lost GPU or a mismatched driver needs a reset or a reboot",
-    )
 
 
 def _name_of(pid: int) -> str:

@@ -14,6 +14,7 @@ from tuner.clock import Clock
 from tuner.errors import BrokenEnvironment
 from tuner.launch import process_tree
 from tuner.launch.gpus import GpuProbe
+from tuner.launch.host import is_of_launch
 from tuner.launch.main_process import MainProcess
 from tuner.launch.ports import is_free, port_holder
 from tuner.launch.process_tree import ProcessKey, TreeTotal
@@ -117,6 +118,10 @@ class LocalHandle:
                 ):
                     return True
         return hidden
+
+    def owns(self, pid: int) -> bool:
+        """See `ServerHandle`. False where the process does not let us see its environment."""
+        return is_of_launch(pid, self._record.marker)
 
     def snapshot(self) -> dict[str, str]:
         """See `ServerHandle`: the process table, and Python stacks where py-spy is there."""

@@ -80,8 +80,9 @@ def port_holder(port: int) -> psutil.Process | None:
     except psutil.Error:
         return None
     for connection in connections:
-        listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-        if listens and connection.pid is not None:
+        if connection.status != psutil.CONN_LISTEN or not connection.laddr or connection.pid is None:
+            continue
+        if connection.laddr.port == port:
             try:
                 return psutil.Process(connection.pid)
             except psutil.Error:

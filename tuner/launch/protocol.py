@@ -78,6 +78,9 @@ class ServerHandle(Protocol):
     def owns_port(self) -> bool:
         """Whether the process that listens on the port belongs to this launch."""
 
+    def owns(self, pid: int) -> bool:
+        """Whether a process of this machine belongs to this launch."""
+
     def snapshot(self) -> dict[str, str]:
         """What its processes are doing, as texts by file name; for a server that hangs and will be ended."""
 
