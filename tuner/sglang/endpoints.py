@@ -17,7 +17,14 @@ _HEALTH_S = 25.0
 
 
 class EndpointError(TunerError):
-    """A server did not answer as SGLang does: refused, too slow, an HTTP error, or no JSON."""
+    """A server did not answer as SGLang does: refused, too slow, an HTTP error, or no JSON.
+
+    `status` is the code of the HTTP answer, None where none came.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", status: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
 
 
 class ServerClient:
@@ -56,6 +63,17 @@ class ServerClient:
         if not isinstance(first, dict) or not isinstance(tokens, int) or tokens < 1:
             raise EndpointError(f"{self.url}/generate answered without a token: {_excerpt(reply.text)}")
         return str(first.get("text") or "")
+
+    def generate(self, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The whole answer of `/generate` to one prompt that is not streamed.
+
+        Raises `EndpointError`, with the `status` where the server refused.
+        """
+        reply = self._call("POST", "/generate", timeout_s, dict(body))
+        answer = self._json(reply, "/generate")
+        if not isinstance(answer, dict):
+            raise EndpointError(f"{self.url}/generate answered no JSON object: {_excerpt(reply.text)}")
+        return answer
 
     def server_info(self, timeout_s: float = _INFO_S) -> dict[str, Any]:
         """The resolved arguments and the scheduler's state (`/server_info`, until 0.5.5 `/get_server_info`).
@@ -115,10 +133,15 @@ class ServerClient:
     def _check(self, reply: requests.Response, path: str) -> None:
         if reply.status_code in (requests.codes.unauthorized, requests.codes.forbidden):
             raise EndpointError(
-                f"{self.url}{path} wants an API key (HTTP {reply.status_code})", hint="set api_key"
+                f"{self.url}{path} wants an API key (HTTP {reply.status_code})",
+                hint="set api_key",
+                status=reply.status_code,
             )
         if not reply.ok:
-            raise EndpointError(f"{self.url}{path} answered HTTP {reply.status_code}: {_excerpt(reply.text)}")
+            raise EndpointError(
+                f"{self.url}{path} answered HTTP {reply.status_code}: {_excerpt(reply.text)}",
+                status=reply.status_code,
+            )
 
     def _json(self, reply: requests.Response, path: str) -> Any:
         self._check(reply, path)

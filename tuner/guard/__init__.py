@@ -1,0 +1,1 @@
+"""The guard room: whether a configuration still says what the default server says."""
