@@ -14,7 +14,8 @@ import yaml
 from tuner.errors import NothingRan, TunerError
 from tuner.redact import REDACTED
 from tuner.results.export import write_exports
-from tuner.results.record import TrialRecord, best_record, read_records, trial_folder, write_record
+from tuner.results.record import TrialRecord, read_records, trial_folder, write_record
+from tuner.results.standings import best_standing, front
 
 
 def record(trial: int = 3, score: float | None = 109.0, **changes: Any) -> TrialRecord:
@@ -29,7 +30,7 @@ def record(trial: int = 3, score: float | None = 109.0, **changes: Any) -> Trial
     }
     plain = TrialRecord(
         trial=trial, study="night", label="a box (simulated)", role="search", state="complete", started="2030-01-01T00:00:00+00:00",
-        configuration={"page_size": 16}, fingerprint="f", objective="decode tok/s at C=1", score=score, gain=0.0915,
+        configuration={"page_size": 16}, fingerprint="f", objective="decode tok/s at C=1", unit="tok/s", score=score, gain=0.0915,
         reference="the engine's defaults (trial 0)", launch=launch, gpus=(0, 1), server={"version": "0.5.23"},
     )  # fmt: skip
     return replace(plain, **changes)
@@ -72,8 +73,48 @@ def test_the_script_sets_the_environment_passes_refused_flags_and_its_own_argume
 def test_the_best_is_the_fastest_that_offers_enough() -> None:
     slow, fast = record(1, 90.0), record(2, 120.0, infeasible=("KV tokens 1, at least 2 asked",))
     pruned = record(4, None, state="pruned")
-    assert best_record([slow, fast, pruned]) == slow
-    assert best_record([pruned]) is None
+    best = best_standing([slow, fast, pruned])
+    assert best is not None and best.record == slow
+    assert best_standing([pruned]) is None
+
+
+def test_repeats_count_for_the_trial_they_repeat() -> None:
+    lucky, steady = record(1, 120.0), record(2, 110.0)
+    repeats = [record(trial, 100.0, role="confirm", repeat_of=1) for trial in (3, 4)]
+    best = best_standing([lucky, steady, *repeats])
+    assert best is not None and best.record == steady
+    alone = best_standing([lucky, *repeats])
+    assert alone is not None and alone.shown == "106.27 tok/s (mean of 3 launches)"
+
+
+def test_where_less_is_better_the_smallest_is_best() -> None:
+    best = best_standing([record(1, 90.0, direction="minimize"), record(2, 120.0, direction="minimize")])
+    assert best is not None and best.record.trial == 1
+
+
+def test_the_front_of_a_trade_off() -> None:
+    points = {1: (90.0, 10.0), 2: (120.0, 30.0), 3: (85.0, 12.0), 4: (120.0, 40.0)}
+    records = [record(trial, scores[0], scores=scores) for trial, scores in points.items()]
+    assert {item.trial for item in front(records, ("maximize", "minimize"))} == {1, 2}
+
+
+def verdict(winner: str | None) -> dict[str, Any]:
+    return {"winner": winner, "gain": 0.081, "sentence": "faster by 8.1% (95% interval +6.0% to +10.2%)"}
+
+
+def test_the_confirmed_winner_is_exported_and_says_so(tmp_path: Path) -> None:
+    records = [record(1, 120.0), record(2, 110.0)]
+    choice = write_exports(records, tmp_path / "best.yaml", verdict("2"))
+    assert choice.record.trial == 2 and choice.is_confirmed
+    text = (tmp_path / "best.yaml").read_text()
+    assert "Confirmed:   yes: faster by 8.1% (95% interval" in text
+    assert "+8.1% over the engine's defaults (trial 0), confirmed" in text
+
+
+def test_without_a_clear_winner_the_best_is_exported_as_unconfirmed(tmp_path: Path) -> None:
+    choice = write_exports([record(1, 120.0), record(2, 110.0)], tmp_path / "best.yaml", verdict(None))
+    assert choice.record.trial == 1 and not choice.is_confirmed
+    assert "Confirmed:   no: faster" in (tmp_path / "best.yaml").read_text()
 
 
 def test_nothing_measured_is_nothing_to_export(tmp_path: Path) -> None:

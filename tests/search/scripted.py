@@ -39,7 +39,7 @@ STUDY = """
 search_space: given
 server: {command: [server], model: m, label: a labelled box}
 workload: {input_tokens: 8, output_tokens: 8, concurrency: 1}
-budget: {launches: 6}
+budget: {launches: 6, confirm: 0}
 """
 
 

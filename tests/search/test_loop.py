@@ -25,8 +25,8 @@ def test_baseline_then_known_good_then_the_sampler(tmp_path: Path) -> None:
     assert roles == ["baseline", "known-good", "known-good", "search", "search", "search"]
     assert run.evaluator.requests[0].as_baseline
     assert end.reason == "the budget of 6 launches is used up"
-    assert end.best is not None and end.best.score is not None and end.best.score >= 109.5
-    assert end.best.gain == pytest.approx(end.best.score / 82.0 - 1)
+    assert end.best is not None and end.best.score >= 109.5
+    assert end.best.record.gain == pytest.approx(end.best.score / 82.0 - 1)
 
 
 def test_every_trial_is_asked_every_parameter_so_that_the_joint_space_never_shrinks(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_where_the_baseline_cannot_start_a_known_good_is_the_reference_and_is_na
     end = Run(tmp_path, script).search.run()
     expected = "known-good 'small' (trial 1: the baseline could not start, oom-draft-model)"
     assert end.reference == expected
-    assert end.best is not None and end.best.reference == expected
+    assert end.best is not None and end.best.record.reference == expected
     assert expected in (tmp_path / "s" / "best.yaml").read_text()
 
 
@@ -240,7 +240,7 @@ def test_a_configuration_that_offers_too_little_is_never_the_best(tmp_path: Path
 
     run = Run(tmp_path, script, study=STUDY + "least: {min_kv_tokens: 100000}\n")
     end = run.search.run()
-    assert end.best is not None and end.best.trial == 0
+    assert end.best is not None and end.best.record.trial == 0
     assert end.records[1].infeasible == ("KV tokens 10000, at least 100000 asked",)
     assert run.trials[1].state is TrialState.COMPLETE
     assert run.trials[1].constraints == {"kv_tokens": pytest.approx(0.9)}
@@ -273,9 +273,15 @@ def test_the_record_is_on_disk_while_the_trial_goes(tmp_path: Path) -> None:
 
 
 def test_hours_and_time_of_day_end_a_study(tmp_path: Path) -> None:
-    end = Run(tmp_path / "a", speed, study=STUDY.replace("launches: 6", "hours: 0.5")).search.run()
+    end = Run(
+        tmp_path / "a", speed, study=STUDY.replace("launches: 6, confirm: 0", "hours: 0.5, confirm: 0")
+    ).search.run()
     assert end.reason == "the budget of 0.5 hours is used up"
     assert len(end.records) == 3  # 11 minutes each; the third ends beyond the half hour
-    run = Run(tmp_path / "b", speed, study=STUDY.replace("launches: 6", 'until: "2023-11-14T22:43"'))
+    run = Run(
+        tmp_path / "b",
+        speed,
+        study=STUDY.replace("launches: 6, confirm: 0", 'confirm: 0, until: "2023-11-14T22:43"'),
+    )
     end = run.search.run()
     assert "until 2023-11-14T22:43" in end.reason or "it is 2023" in end.reason

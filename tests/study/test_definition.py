@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import InputError
-from tuner.measure import reading
+from tuner.measure import reading, reading_objective
 from tuner.sglang.phases import Phase
 from tuner.study import definition as module
 from tuner.study.definition import Budget, StudyDefinition
@@ -41,9 +41,10 @@ def test_every_field_has_an_option() -> None:
     sections = {
         "server": module._SERVER,
         "workload": reading._WORKLOAD,
-        "objective": reading._OBJECTIVE,
+        "objective": reading_objective._OBJECTIVE,
         "least": module._LEAST,
         "baseline": ("command", "flags"),
+        "guard": ("enabled", "prompts", "allow_lossy", "accuracy.command", "accuracy.limit_s"),
         "budget": module._BUDGET,
     }
     fields = {key for key in module._TOP if key not in sections}
@@ -64,7 +65,7 @@ def test_defaults_then_file_then_command_line(tmp_path: Path) -> None:
     assert changed.server.label == "box"
     assert changed.server.flags == {"tp_size": 4, "quantization": "fp8", "dp_size": 2}
     assert changed.server.environment == {"A": "x y", "B": "1"}
-    assert changed.workload.concurrency == (8, 32) and changed.objective.levels == (32,)
+    assert changed.workload.concurrency == (8, 32) and changed.objective.name == "decode tok/s at C=32"
     assert changed.budget.launches == 3 and changed.seed == 7 and changed.server.gpus == (0, 3)
     assert changed.server.stall_limits_s == {Phase.IMPORT: 9}
 
@@ -137,3 +138,13 @@ def test_a_baseline_is_a_command_or_flags_and_not_both(tmp_path: Path) -> None:
 def test_options_are_unique() -> None:
     options = [override.option for override in OVERRIDES]
     assert all(first != second for first, second in itertools.combinations(options, 2))
+
+
+def test_an_option_can_be_as_rich_as_the_file(tmp_path: Path) -> None:
+    changed = load(
+        tmp_path, "--input-tokens", "{low: 16, high: 64}", "--limit", "ttft_p99_ms=500", "--goal", "goodput"
+    )
+    assert changed.workload.input_tokens is not None and changed.workload.input_tokens.to_json() != 64
+    assert changed.objective.name.startswith("geometric mean goodput")
+    with pytest.raises(InputError, match="command line: --input-tokens hgih"):
+        load(tmp_path, "--input-tokens", "{low: 16, hgih: 64}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from tuner.errors import EXIT_DONE
 from tuner.results.export import write_exports
 from tuner.results.record import read_records
+from tuner.results.trial_log import read_verdict
 from tuner.study.finding import find_results
 
 
@@ -24,11 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the best configuration and say what it is."""
     folder = find_results(arguments.study)
     target = Path(arguments.output) if arguments.output else folder / "best.yaml"
-    best = write_exports(read_records(folder), target)
-    gain = f"{best.gain:+.1%} over {best.reference}" if best.gain is not None else "nothing to compare with"
+    choice = write_exports(read_records(folder), target, read_verdict(folder))
     sys.stdout.write(
-        f"{target}: trial {best.trial} on {best.label}, {best.score:.2f} tok/s, {gain} "
-        "(one launch, unconfirmed)\n"
+        f"{target}: trial {choice.record.trial} on {choice.record.label}, "
+        f"{choice.standing.shown}, {choice.gain}\n"
+        f"confirmed: {choice.certainty}\n"
         f"{target.with_suffix('.sh')}: starts it, the environment included\n"
     )
     return EXIT_DONE

@@ -1,26 +1,21 @@
-"""`python -m tuner optimize [STUDY]`: puts the rooms together and runs the search."""
+"""`python -m tuner optimize [STUDY]`: runs the search and says what came of it."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
-from pathlib import Path
 
+from tuner.cli.assembly import Assembly, assemble, keep_platform
 from tuner.cli.progress import ProgressPrinter
-from tuner.clock import SystemClock
 from tuner.errors import EXIT_DONE, NothingRan
-from tuner.evaluate.fitting import Fitted, fit_to_installation
-from tuner.evaluate.server import ServerEvaluator
-from tuner.launch.environment import clean_environment, dropped
-from tuner.launch.gpus import find_probe
-from tuner.launch.local import LocalExecutor
 from tuner.launch.owner import is_owner_alive, this_owner
+from tuner.results.export import choose
+from tuner.results.standings import front
 from tuner.search.budget import BudgetKeeper
 from tuner.search.loop import Search, SearchEnd
+from tuner.search.reference import nearest_to_limits
 from tuner.search.store import StudyStore
-from tuner.sglang.installation import ask_installation
 from tuner.study.definition import StudyDefinition
 from tuner.study.finding import load_study
 from tuner.study.overrides import add_overrides
@@ -37,61 +32,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, show what would be launched, launch nothing"
     )
+    parser.add_argument(
+        "--evaluator",
+        metavar="MODULE:OBJECT",
+        help="what tells how good a configuration is, in place of launched servers",
+    )
     add_overrides(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, or go on searching; exits 1 where no configuration ran."""
     definition = load_study(arguments.study, arguments)
-    clock = SystemClock()
+    owner = this_owner()
+    parts = assemble(definition, arguments.evaluator, owner=owner)
     printer = ProgressPrinter(
         sys.stdout,
-        clock,
+        parts.clock,
         label=definition.server.label,
         terminal=sys.stdout.isatty(),
         width=shutil.get_terminal_size().columns,
     )
-    base = base_environment(definition)
-    installation = ask_installation(
-        definition.server.argv, {**base, **definition.server.environment}, cache_dir=_cache_dir()
-    )
-    fitted = fit_to_installation(definition, installation)
-    _introduce(printer, definition, fitted)
-    owner = this_owner()
-    probe = find_probe()
-    if definition.server.gpus and probe.reason:
-        printer.line(f"  GPU memory and other users of the GPUs cannot be seen: {probe.reason}")
-    executor = LocalExecutor(
-        probe,
-        clock,
-        marker_scope=owner,
-        stop_grace_s=definition.server.stop_grace_s,
-        base_environment=base,
-    )
+    _introduce(printer, definition, parts)
     if arguments.dry_run:
-        return _show_plans(printer, fitted)
-    store = StudyStore(definition, fitted.space, owner=owner, is_alive=is_owner_alive)
+        return _show_plans(printer, definition, parts)
+    store = StudyStore(definition, parts.space, owner=owner, is_alive=is_owner_alive)
+    keep_platform(parts.platform, definition.folder)
     for dead in store.abandoned_owners():
-        ended = executor.sweep_leftovers(dead)
+        ended = parts.sweep(dead)
         if ended:
             printer.line(f"ended {len(ended)} processes that an earlier run had left: {ended}")
-    executor.lease(definition.server.gpus)  # refuses occupied GPUs before anything is launched
-    end = Search(definition, store, ServerEvaluator(fitted, executor, clock), clock, printer).run()
+    parts.prepare()
+    end = Search(definition, store, parts.evaluator, parts.clock, printer).run()
     return _conclude(printer, definition, end)
 
 
-def base_environment(definition: StudyDefinition) -> dict[str, str]:
-    """What servers inherit of this shell's environment: the clean part, and what the study names."""
-    inherited = {name: os.environ[name] for name in definition.server.inherit if name in os.environ}
-    return {**clean_environment(os.environ), **inherited}
-
-
-def _cache_dir() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuner"
-
-
-def _introduce(printer: ProgressPrinter, definition: StudyDefinition, fitted: Fitted) -> None:
-    space = fitted.space
+def _introduce(printer: ProgressPrinter, definition: StudyDefinition, parts: Assembly) -> None:
+    space = parts.space
     size = space.size()
     points = f"{size:,} points" if size is not None else "countless points"
     printer.line(f"study {definition.name}: {definition.server.label}")
@@ -100,44 +76,55 @@ def _introduce(printer: ProgressPrinter, definition: StudyDefinition, fitted: Fi
         f"  space {space.name}: {len(space.parameters)} parameters, {points}, "
         f"{len(space.known_good)} known-good"
     )
-    printer.line(f"  server: {fitted.installation.shown()}")
+    printer.line(f"  server: {parts.server}")
     printer.line(f"  results: {definition.folder}")
-    for note in fitted.notes:
+    for note in parts.notes:
         printer.line(f"  {note}")
-    ignored = [name for name in dropped(os.environ) if name not in definition.server.inherit]
-    if ignored:
-        printer.line(
-            f"  not passed on from this shell: {', '.join(ignored)} "
-            "(name them in server.environment to set them)"
-        )
+    if parts.platform is not None:
+        for line in parts.platform.shown():
+            printer.line(f"  {line}")
 
 
-def _show_plans(printer: ProgressPrinter, fitted: Fitted) -> int:
-    definition = fitted.definition
-    printer.line(f"expected: {BudgetKeeper(definition.budget, SystemClock()).estimate(definition, [])}")
-    printer.line(f"baseline:\n  {fitted.plan_baseline().shown()}")
-    for known in fitted.space.known_good:
-        printer.line(f"known-good '{known.name}':\n  {fitted.plan(known.values).shown()}")
+def _show_plans(printer: ProgressPrinter, definition: StudyDefinition, parts: Assembly) -> int:
+    printer.line(f"expected: {BudgetKeeper(definition.budget, parts.clock).estimate(definition, [])}")
+    if parts.fitted is not None:
+        printer.line(f"baseline:\n  {parts.fitted.plan_baseline().shown()}")
+        for known in parts.space.known_good:
+            printer.line(f"known-good '{known.name}':\n  {parts.fitted.plan(known.values).shown()}")
     printer.line("nothing was launched")
     return EXIT_DONE
 
 
 def _conclude(printer: ProgressPrinter, definition: StudyDefinition, end: SearchEnd) -> int:
-    printer.line(f"\nthe search ends: {end.reason}")
+    printer.line("" if end.verdict is not None else f"\nthe search ends: {end.reason}")
     artifacts = definition.folder / "artifacts"
     printer.line(f"look at it: optuna-dashboard {definition.storage} --artifact-dir {artifacts}")
+    nearest = nearest_to_limits(end.records)
+    if nearest:
+        printer.line(nearest)
     if end.best is None:
         failures = [record.failure for record in end.records if record.failure]
         kinds = ", ".join(sorted({str(failure["kind"]) for failure in failures})) or "none was launched"
         raise NothingRan(
-            f"study {definition.name}: no configuration ran ({kinds})",
+            f"study {definition.name}: no configuration " + ("is eligible" if nearest else f"ran ({kinds})"),
             hint=f"see the trials' notes in the dashboard, and {definition.folder}/trial-*/server.log",
         )
-    best = end.best
-    gain = f", {best.gain:+.1%} over {end.reference}" if best.gain is not None else ""
-    printer.line(
-        f"best on {definition.server.label}: trial {best.trial}, {best.score:.2f} tok/s{gain} "
-        "(one launch, unconfirmed)"
-    )
+    if len(definition.objective.goals) > 1:
+        _show_front(printer, definition, end)
+    choice = choose(end.records, end.verdict.to_json() if end.verdict is not None else None)
+    trial = choice.record.trial
+    printer.line(f"best on {definition.server.label}: trial {trial}, {choice.standing.shown}, {choice.gain}")
+    if end.verdict is not None:
+        printer.line(f"verdict: {end.verdict.shown()}")
     printer.line(f"exported: {definition.folder / 'best.yaml'} and best.sh beside it")
     return EXIT_DONE
+
+
+def _show_front(printer: ProgressPrinter, definition: StudyDefinition, end: SearchEnd) -> None:
+    objective = definition.objective
+    printer.line(f"trade-off between {' and '.join(objective.names)}; no other beats these in both:")
+    for record in front(end.records, objective.directions):
+        scores = ", ".join(
+            f"{score:.4g} {unit}".rstrip() for score, unit in zip(record.scores, objective.units, strict=True)
+        )
+        printer.line(f"  trial {record.trial}: {scores}")

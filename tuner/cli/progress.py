@@ -8,7 +8,8 @@ from tuner.clock import Clock
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import LaunchShown, PhaseNews, Request
 from tuner.measure.measurement import LevelSample, LevelSummary
-from tuner.results.record import COMPLETE, TrialRecord, shown_fallback
+from tuner.results.record import COMPLETE, TrialRecord, shown_fallback, shown_score
+from tuner.results.standings import Standing
 from tuner.search.loop import SearchListener
 from tuner.search.store import Proposal
 
@@ -44,12 +45,12 @@ class ProgressPrinter(SearchListener):
         self.line(f"trial {proposal.number} [{self._label}] {proposal.role}{source}")
         self.line(f"  {proposal.configuration.shown()}")
 
-    def on_record(self, record: TrialRecord, best: TrialRecord | None) -> None:
+    def on_record(self, record: TrialRecord, best: Standing | None) -> None:
         """See `SearchListener`."""
         if record.state == COMPLETE:
             gain = f"  {record.gain:+.1%} over {record.reference}" if record.gain else "  the reference"
-            mark = "  best so far" if best is not None and best.trial == record.trial else ""
-            self.line(f"  => {record.score:.2f} tok/s{gain}{mark}")
+            mark = "  best so far" if best is not None and best.record.trial == record.trial else ""
+            self.line(f"  => {shown_score(record)}{gain}{mark}")
             for missed in record.infeasible:
                 self.line(f"     not eligible: {missed}")
         elif record.failure:
@@ -65,6 +66,11 @@ class ProgressPrinter(SearchListener):
             self.line(f"     {shown_fallback(fallback)}")
         if record.same_as is not None:
             self.line(f"     the same running server as trial {record.same_as}")
+
+    def on_confirmation(self, reason: str, launches: int) -> None:
+        """See `SearchListener`."""
+        self.line(f"\nthe search ends: {reason}")
+        self.line(f"confirming the best against the reference, by up to {launches} fresh launches in turn")
 
     # --- one launch ---------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from tuner.diagnosis.diagnose import diagnose
 from tuner.diagnosis.failure import Cause, Evidence, Failure, Kind
+from tuner.measure.measurement import Workload
 from tuner.measure.session import LevelVoid, ServerGone
+from tuner.sglang.endpoints import EndpointError
 from tuner.sglang.phases import Phase
 from tuner.startup.follow import Died, NotStarted, PortNotOurs, Stalled, TimedOut
 
@@ -62,10 +64,16 @@ def failure_under_load(error: LevelVoid | ServerGone, log: bytes, exit_code: int
         Kind.MEASUREMENT_VOID,
         Cause.UNKNOWN,
         Phase.SERVING,
-        f"the load at concurrency {error.concurrency} gave no result twice: {error.reason}",
+        f"the load at {error.name} gave no result: {error.reason}",
         evidence=(Evidence(0, error.reason),),
         certainty=0.9,
     )
+
+
+def unanswered(error: EndpointError, workload: Workload) -> LevelVoid:
+    """A server that was measured and then did not answer the guard, as a level without a result."""
+    busiest = max(workload.levels)
+    return LevelVoid(workload.kind, busiest, f"the prompts of the output check: {error.message}", ())
 
 
 def _stall_summary(start: Stalled | TimedOut) -> str:

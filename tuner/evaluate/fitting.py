@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.errors import InputError
+from tuner.evaluate.protocol import LaunchShown
+from tuner.guard.lossy import lossy_switches
+from tuner.redact import REDACTED, is_secret, redact_argv, redact_environment
 from tuner.sglang.command import read_command
+from tuner.sglang.composites import ALL_REDUCE
+from tuner.sglang.config_file import to_config
 from tuner.sglang.installation import Installation
 from tuner.sglang.plan import LaunchPlan
 from tuner.sglang.planning import FlagValue, check_space, plan_launch
-from tuner.space.configuration import Configuration
+from tuner.space.configuration import Configuration, Value
+from tuner.space.parameters import AUTO, Boolean, Choice, Float, Integer
 from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
 
@@ -56,6 +62,29 @@ class Fitted:
             installation=self.installation,
         )
 
+    def asked(self, configuration: Configuration) -> dict[str, Value]:
+        """A value for every tuned parameter, `auto` where it is left out.
+
+        Of the all-reduce the engine's default is named, since that is the custom one wherever it can run.
+        """
+        asked: dict[str, Value] = {parameter.name: AUTO for parameter in self.space.parameters}
+        if ALL_REDUCE in asked:
+            asked[ALL_REDUCE] = "custom"
+        return {**asked, **configuration}
+
+    def shown(self, plan: LaunchPlan) -> LaunchShown:
+        """A plan for records and people, secrets redacted."""
+        config, left_out = to_config(plan, self.installation)
+        return LaunchShown(
+            command=plan.shown(),
+            argv=tuple(redact_argv(plan.argv)),
+            variables=redact_environment(plan.environment),
+            fingerprint=plan.fingerprint,
+            server_command=tuple(redact_argv(plan.command)),
+            config={key: REDACTED if is_secret(key) else value for key, value in config.items()},
+            config_left_out=[{"words": redact_argv(item.words), "reason": item.reason} for item in left_out],
+        )
+
 
 def fit_to_installation(definition: StudyDefinition, installation: Installation) -> Fitted:
     """Take out of the space what this version cannot do, and refuse what nobody can have meant.
@@ -69,6 +98,7 @@ def fit_to_installation(definition: StudyDefinition, installation: Installation)
         installation,
         fixed_variables=definition.server.environment,
     )
+    _refuse_lossy(definition)
     space = definition.space.without(check.unavailable)
     notes = (*check.notes, *(f"left out of the search: {line}" for line in space.dropped))
     fitted = Fitted(definition, space, installation, notes)
@@ -77,3 +107,25 @@ def fit_to_installation(definition: StudyDefinition, installation: Installation)
     except InputError as error:
         raise InputError(f"baseline: {error.message}", hint=error.hint) from None
     return fitted
+
+
+def _refuse_lossy(definition: StudyDefinition) -> None:
+    """Refuse a space in which a configuration could win by giving up quality."""
+    if definition.guard.allow_lossy:
+        return
+    for parameter in definition.space.parameters:
+        values: tuple[Value, ...] = ()
+        if isinstance(parameter, Choice):
+            values = parameter.choices
+        elif isinstance(parameter, (Integer, Float)):
+            values = (parameter.low,)
+        elif isinstance(parameter, Boolean):
+            values = (True,)
+        for value in values:
+            lossy = lossy_switches({parameter.name: value})
+            if lossy:
+                where = f"{definition.space.file}: parameters.{parameter.name}"
+                raise InputError(
+                    f"{where}: {lossy[0]}: a configuration could win by answering worse",
+                    hint="take it out, or set guard.allow_lossy (--allow-lossy true) and judge accuracy",
+                )

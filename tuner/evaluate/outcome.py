@@ -33,7 +33,8 @@ class Outcome:
     """A launch that was measured (`measurement`), or one that failed (`failure`): exactly one of the two.
 
     `phases` are the spans of its start in seconds since the launch; `took_s` is the whole of it, stopping
-    included. `fallbacks` say "asked for X, runs Y". `clean` is false where the box was not left as it was.
+    included. `fallbacks` say "asked for X, runs Y", `output` what the guard said of the answers. `clean` is
+    false where the box was not left as it was.
     """
 
     measurement: Measurement | None = None
@@ -43,6 +44,7 @@ class Outcome:
     took_s: float = 0.0
     facts: ServerFacts = field(default_factory=ServerFacts)
     fallbacks: tuple[Fallback, ...] = ()
+    output: dict[str, Any] = field(default_factory=dict)
     clean: bool = True
     leftovers: tuple[str, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,21 +10,18 @@ from tuner.clock import Clock
 from tuner.diagnosis.fallbacks import read_fallbacks
 from tuner.errors import TunerError
 from tuner.evaluate.facts import facts_of
-from tuner.evaluate.failures import failure_of_exit, failure_of_start, failure_under_load
+from tuner.evaluate.failures import failure_of_start, failure_under_load, unanswered
 from tuner.evaluate.fitting import Fitted
+from tuner.evaluate.instruments import Instruments
 from tuner.evaluate.outcome import Outcome
-from tuner.evaluate.protocol import LaunchShown, Listener, PhaseNews, Request
+from tuner.evaluate.output import OutputCheck, OutputGuard
+from tuner.evaluate.protocol import Listener, PhaseNews, Request
 from tuner.evaluate.under_load import RunningServer
 from tuner.launch.protocol import Executor, ServerHandle, StopReport
 from tuner.measure.measurement import LevelSample, LevelSummary, Measurement
 from tuner.measure.session import LevelVoid, ServerGone, measure
-from tuner.redact import REDACTED, is_secret, redact_argv, redact_environment
-from tuner.sglang.composites import ALL_REDUCE
-from tuner.sglang.config_file import to_config
-from tuner.sglang.endpoints import ServerClient
+from tuner.sglang.endpoints import EndpointError, ServerClient
 from tuner.sglang.phases import Phase
-from tuner.sglang.plan import LaunchPlan
-from tuner.space.configuration import Value
 from tuner.space.parameters import AUTO
 from tuner.startup.follow import NotStarted, Ready, Stalled, TimedOut, follow_start
 from tuner.startup.ladder import StartupState
@@ -36,11 +34,21 @@ _EXIT_LIMIT_S = 15.0
 class ServerEvaluator:
     """Implements `Evaluator` with servers that an executor launches, as a fitted study says."""
 
-    def __init__(self, fitted: Fitted, executor: Executor, clock: Clock) -> None:
+    def __init__(
+        self,
+        fitted: Fitted,
+        executor: Executor,
+        clock: Clock,
+        *,
+        instruments: Instruments | None = None,
+        guard: OutputGuard | None = None,
+    ) -> None:
         self._fitted = fitted
         self._definition = fitted.definition
         self._executor = executor
         self._clock = clock
+        self._instruments = instruments
+        self._guard = guard
 
     def evaluate(self, request: Request, listener: Listener) -> Outcome:
         """See `Evaluator`. Whatever happens, the server is ended before this returns or raises."""
@@ -50,7 +58,7 @@ class ServerEvaluator:
         )
         lease = self._executor.lease(self._definition.server.gpus)
         plan = plan.at(port=lease.port, gpus=lease.gpus)
-        listener.on_launch(request, self._shown(plan))
+        listener.on_launch(request, self._fitted.shown(plan))
         handle = self._executor.launch(plan, request.folder)
         try:
             end = self._follow_and_measure(handle, request, listener)
@@ -82,29 +90,51 @@ class ServerEvaluator:
         info = _server_info(client)
         listener.on_phase(request, PhaseNews(Phase.SERVING, None, "under load", start.seconds))
         try:
-            measurement, _ = measure(
-                RunningServer(handle, client, self._clock),
-                self._definition.workload,
-                request.nonce,
-                _Levels(request, listener),
-                clock=self._clock,
-            )
+            measurement = self._measure(handle, client, request, listener)
         except (LevelVoid, ServerGone) as error:
             if isinstance(error, LevelVoid):
                 self._keep_snapshot(handle, request)
-            return _End(start, info=info, error=error, exit_code=self._exit_code(handle, error))
-        return _End(start, info=info, measurement=measurement)
+            gone = isinstance(error, ServerGone)
+            return _End(start, info, error=error, exit_code=self._exit_code(handle, wait=gone))
+        try:
+            output = self._check_output(client, request, info)
+        except EndpointError as error:
+            code = self._exit_code(handle, wait=True)
+            return _End(start, info, error=unanswered(error, self._definition.workload), exit_code=code)
+        return _End(start, info, measurement=measurement, output=output)
+
+    def _measure(
+        self, handle: ServerHandle, client: ServerClient, request: Request, listener: Listener
+    ) -> Measurement:
+        gpus = self._definition.server.gpus
+        watch = self._instruments.watch(handle, gpus, self._clock) if self._instruments is not None else None
+        measurement, _ = measure(
+            RunningServer(handle, client, self._clock),
+            self._definition.workload,
+            request.nonce,
+            _Levels(request, listener),
+            objective=self._definition.objective,
+            watch=watch,
+            clock=self._clock,
+        )
+        return measurement
+
+    def _check_output(self, client: ServerClient, request: Request, info: Mapping[str, Any]) -> OutputCheck:
+        if self._guard is None:
+            return OutputCheck()
+        workload = self._definition.workload
+        busiest = max(workload.concurrency, default=1)
+        speculative = str(info.get("speculative_algorithm") or "off").lower()
+        return self._guard.check(client, request.folder, concurrency=busiest, speculative=speculative)
 
     def _keep_snapshot(self, handle: ServerHandle, request: Request) -> None:
         """What a server that hangs is doing, for whoever looks into it later."""
         for name, text in handle.snapshot().items():
             (request.folder / name).write_text(text, encoding="utf-8")
 
-    def _exit_code(self, handle: ServerHandle, error: LevelVoid | ServerGone) -> int | None:
+    def _exit_code(self, handle: ServerHandle, *, wait: bool) -> int | None:
         deadline_s = self._clock.monotonic_s() + _EXIT_LIMIT_S
-        while (
-            isinstance(error, ServerGone) and handle.poll() is None and self._clock.monotonic_s() < deadline_s
-        ):
+        while wait and handle.poll() is None and self._clock.monotonic_s() < deadline_s:
             self._clock.sleep(0.1)
         return handle.poll()
 
@@ -117,45 +147,27 @@ class ServerEvaluator:
             failure = failure_of_start(end.start, log, others_on_gpus=self._others_on_gpus())
         elif end.error is not None:
             failure = failure_under_load(end.error, log, end.exit_code)
-        elif end.measurement is None:
-            failure = failure_of_exit(log, end.exit_code, Phase.SERVING)
-        asked = self._asked(request)
+        else:
+            failure = end.output.failure
+        asked = self._fitted.asked(request.configuration)
         fallbacks = read_fallbacks(log, {name: value for name, value in asked.items() if value != AUTO})
         return Outcome(
-            measurement=end.measurement,
+            measurement=end.measurement if failure is None else None,
             failure=failure,
             phases=end.start.phases,
             ready_s=end.start.seconds if isinstance(end.start, Ready) else None,
             took_s=took_s,
             facts=facts_of(log, end.info, asked, fallbacks),
             fallbacks=tuple(fallbacks),
+            output=end.output.facts,
             clean=report.clean,
             leftovers=report.leftovers,
         )
-
-    def _asked(self, request: Request) -> dict[str, Value]:
-        """A value for every tuned parameter; of the all-reduce, the engine's default is the custom one."""
-        asked: dict[str, Value] = {parameter.name: AUTO for parameter in self._fitted.space.parameters}
-        if ALL_REDUCE in asked:
-            asked[ALL_REDUCE] = "custom"
-        return {**asked, **request.configuration}
 
     def _others_on_gpus(self) -> bool | None:
         """Whether somebody uses the study's GPUs now that our server is gone; None without GPUs."""
         gpus = self._definition.server.gpus
         return bool(self._executor.complaints(gpus)) if gpus else None
-
-    def _shown(self, plan: LaunchPlan) -> LaunchShown:
-        config, left_out = to_config(plan, self._fitted.installation)
-        return LaunchShown(
-            command=plan.shown(),
-            argv=tuple(redact_argv(plan.argv)),
-            variables=redact_environment(plan.environment),
-            fingerprint=plan.fingerprint,
-            server_command=tuple(redact_argv(plan.command)),
-            config={key: REDACTED if is_secret(key) else value for key, value in config.items()},
-            config_left_out=[{"words": redact_argv(item.words), "reason": item.reason} for item in left_out],
-        )
 
     def _api_key(self) -> str | None:
         key = self._definition.server.flags.get("api_key")
@@ -167,8 +179,9 @@ class _End:
     """How a launch went, before it was stopped."""
 
     start: Ready | NotStarted
-    info: dict[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
     measurement: Measurement | None = None
+    output: OutputCheck = field(default_factory=OutputCheck)
     error: LevelVoid | ServerGone | None = None
     exit_code: int | None = None
 
@@ -180,10 +193,10 @@ class _Levels:
         self._request = request
         self._listener = listener
 
-    def on_warmup(self, concurrency: int) -> None:
+    def on_warmup(self, level: float) -> None:
         """The warm-up is not news."""
 
-    def on_level(self, concurrency: int, attempt: int) -> None:
+    def on_level(self, level: float, attempt: int) -> None:
         """Nor is that a level begins."""
 
     def on_level_done(self, sample: LevelSample, summary: LevelSummary) -> None:

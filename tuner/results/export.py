@@ -8,33 +8,83 @@ that such a file refuses.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.document import write_document
 from tuner.errors import NothingRan
 from tuner.redact import REDACTED, is_secret
-from tuner.results.record import TrialRecord, best_record
+from tuner.results.record import TrialRecord
+from tuner.results.standings import Standing, standings
+
+Verdict = Mapping[str, Any]
+"""`tuner.verdict.verdict.Verdict.to_json`."""
 
 
-def write_exports(records: Sequence[TrialRecord], target: Path) -> TrialRecord:
-    """Write the best trial to `target` (YAML) and to the same name with `.sh`.
+@dataclass(frozen=True)
+class Choice:
+    """What is exported, and what is known of it."""
 
-    Raises `NothingRan` where no trial was measured.
+    standing: Standing
+    verdict: Verdict | None
+
+    @property
+    def record(self) -> TrialRecord:
+        """The trial that first measured it."""
+        return self.standing.record
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether fresh launches have shown that it is better than the reference."""
+        return self.verdict is not None and self.verdict["winner"] == str(self.record.trial)
+
+    @property
+    def certainty(self) -> str:
+        """How sure the gain is, in a sentence."""
+        if self.verdict is None:
+            return "no: no fresh launches have confirmed it"
+        sentence: str = self.verdict["sentence"]
+        return f"yes: {sentence}" if self.is_confirmed else f"no: {sentence}"
+
+    @property
+    def gain(self) -> str:
+        """`+9.1% over the engine's defaults (trial 0)`."""
+        if self.verdict is not None and self.is_confirmed:
+            return f"{self.verdict['gain']:+.1%} over {self.record.reference}, confirmed"
+        if self.record.gain is None:
+            return "gain unknown: nothing to compare with"
+        return f"{self.record.gain:+.1%} over {self.record.reference}, unconfirmed"
+
+
+def choose(records: Sequence[TrialRecord], verdict: Verdict | None = None) -> Choice:
+    """The confirmed winner, or else the best measured configuration.
+
+    Raises `NothingRan` where no trial was measured that meets what was asked for.
     """
-    best = best_record(list(records))
-    if best is None:
+    found = standings(records)
+    if not found:
         raise NothingRan("no configuration has run yet, so there is nothing to export")
+    winner = verdict["winner"] if verdict is not None else None
+    confirmed = next((standing for standing in found if str(standing.record.trial) == winner), None)
+    return Choice(confirmed or found[0], verdict)
+
+
+def write_exports(records: Sequence[TrialRecord], target: Path, verdict: Verdict | None = None) -> Choice:
+    """Write the choice to `target` (YAML) and to the same name with `.sh`. Raises as `choose` does."""
+    choice = choose(records, verdict)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _replace(target, config_text(best, target.name))
+    _replace(target, config_text(choice, target.name))
     script = target.with_suffix(".sh")
-    _replace(script, script_text(best, target.name))
+    _replace(script, script_text(choice, target.name))
     script.chmod(0o755)
-    return best
+    return choice
 
 
-def config_text(record: TrialRecord, file_name: str = "best.yaml") -> str:
+def config_text(choice: Choice, file_name: str = "best.yaml") -> str:
     """The YAML file: what was found, and how sure that is, in comments on top."""
+    record = choice.record
     variables = _variables(record)
     origin = (record.role, record.source)
     lines = [
@@ -43,8 +93,8 @@ def config_text(record: TrialRecord, file_name: str = "best.yaml") -> str:
         f"SGLang:      {record.server.get('version') or 'version not reported'}",
         f"GPUs:        {', '.join(str(gpu) for gpu in record.gpus) or 'none named'}",
         f"Objective:   {record.objective}",
-        f"Score:       {record.score:.2f} tok/s, {_gain_shown(record)}",
-        "Confirmed:   no: the score of one launch",
+        f"Score:       {choice.standing.shown}, {choice.gain}",
+        f"Confirmed:   {choice.certainty}",
         f"Written by:  tuner {record.tuner_version}, measured {record.started}",
         "",
     ]
@@ -63,12 +113,13 @@ def config_text(record: TrialRecord, file_name: str = "best.yaml") -> str:
     return f"{head}\n{write_document(_public(record.launch['config']))}"
 
 
-def script_text(record: TrialRecord, config_name: str) -> str:
+def script_text(choice: Choice, config_name: str) -> str:
     """A POSIX shell script that sets the environment and starts the server; arguments are passed on."""
+    record = choice.record
     lines = [
         "#!/bin/sh",
-        f"# {record.label}: trial {record.trial} of study {record.study} (unconfirmed),",
-        f"# {_gain_shown(record)}.",
+        f"# {record.label}: trial {record.trial} of study {record.study},",
+        f"# {choice.gain}.",
         "# Usage: sh " + Path(config_name).with_suffix(".sh").name + " [--port N] [further flags]",
         'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
     ]
@@ -106,12 +157,6 @@ def _secret_keys(config: dict[str, object]) -> list[str]:
 
 def _public(config: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in config.items() if not is_secret(key)}
-
-
-def _gain_shown(record: TrialRecord) -> str:
-    if record.gain is None:
-        return "gain unknown: nothing to compare with"
-    return f"{record.gain:+.1%} over {record.reference}"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tuner.results.record import COMPLETE, TrialRecord, shown_fallback
+from tuner.results.record import COMPLETE, TrialRecord, shown_fallback, shown_score
+from tuner.results.standings import Standing
 
 _LEVEL_HEAD = (
     "concurrency",
@@ -48,7 +49,9 @@ def trial_note(record: TrialRecord) -> str:
     return "\n\n".join(parts)
 
 
-def study_note(records: Sequence[TrialRecord], best: TrialRecord | None, label: str, reference: str) -> str:
+def study_note(
+    records: Sequence[TrialRecord], best: Standing | None, label: str, reference: str, verdict: str = ""
+) -> str:
     """A study on one page: what was found so far, and what failed."""
     measured = sum(record.state == COMPLETE for record in records)
     failures = [(record.trial, record.failure) for record in records if record.failure]
@@ -57,11 +60,10 @@ def study_note(records: Sequence[TrialRecord], best: TrialRecord | None, label: 
         f"{measured} configurations measured, {len(failures)} failed. "
         f"Gains are over {reference or 'nothing yet'}.",
     ]
+    if verdict:
+        parts.append(f"**Verdict:** {verdict}")
     if best is not None:
-        parts.append(
-            f"**Best so far:** trial {best.trial}, {_headline(best)} (one launch, unconfirmed).\n"
-            f"{_command(best)}"
-        )
+        parts.append(f"**Best:** trial {best.record.trial}, {best.shown}.\n{_command(best.record)}")
     if failures:
         rows = ((trial, failure["kind"], failure["phase"], failure["summary"]) for trial, failure in failures)
         parts.append("## Failed launches\n" + _table(("trial", "kind", "phase", "what happened"), rows))
@@ -74,7 +76,7 @@ def _headline(record: TrialRecord) -> str:
     if record.score is None:
         return record.state
     gain = f", {record.gain:+.1%} over {record.reference}" if record.gain is not None else ""
-    return f"{record.score:.2f} tok/s{gain}"
+    return f"{shown_score(record)}{gain}"
 
 
 def _origin(record: TrialRecord) -> str:

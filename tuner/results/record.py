@@ -24,10 +24,12 @@ FAILED = "failed"
 class TrialRecord:
     """One trial, JSON-able, written as the trial goes.
 
-    `role`: baseline, known-good, search, repair or repeat. `state`: running, complete, pruned or failed.
-    `score` is in the objective's unit; `gain` is relative to the study's reference (0.09 is 9 % faster).
+    `role`: baseline, known-good, search, repair, repeat or confirm. `state`: running, complete, pruned or
+    failed. `scores` has a number for each goal of the objective, `score` is the first; `gain` is how much
+    better that is than the study's reference (0.09 is 9 % better, whatever the direction).
     `repair_of` and `repeat_of` are trials, `same_as` an earlier one that ran as the same server.
-    `infeasible` names the capacities that are too small. `attempts` are the failures of earlier launches of
+    `infeasible` names the capacities that are too small and the limits that are exceeded, `excesses` by how
+    much, relatively. `attempts` are the failures of earlier launches of
     this trial. Times are seconds; `started` is ISO 8601 in UTC.
     """
 
@@ -44,10 +46,14 @@ class TrialRecord:
     repair_of: int | None = None
     same_as: int | None = None
     objective: str = ""
+    unit: str = ""
+    direction: str = "maximize"
     score: float | None = None
+    scores: tuple[float, ...] = ()
     gain: float | None = None
     reference: str = ""
     infeasible: tuple[str, ...] = ()
+    excesses: dict[str, float] = field(default_factory=dict)
     launch: dict[str, Any] = field(default_factory=dict)
     gpus: tuple[int, ...] = ()
     phases: tuple[dict[str, Any], ...] = ()
@@ -56,6 +62,7 @@ class TrialRecord:
     levels: tuple[dict[str, Any], ...] = ()
     server: dict[str, Any] = field(default_factory=dict)
     fallbacks: tuple[dict[str, Any], ...] = ()
+    output: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
     attempts: tuple[dict[str, Any], ...] = ()
     leftovers: tuple[str, ...] = ()
@@ -122,11 +129,6 @@ def trial_folder(study_folder: Path, trial: int) -> Path:
     return study_folder / f"trial-{trial:04d}"
 
 
-def best_record(records: list[TrialRecord]) -> TrialRecord | None:
-    """The fastest measured trial that offers all capacities asked for."""
-    measured = [
-        record
-        for record in records
-        if record.state == COMPLETE and record.score is not None and not record.infeasible
-    ]
-    return max(measured, key=lambda record: record.score or 0.0, default=None)
+def shown_score(record: TrialRecord) -> str:
+    """The score with its unit, as people see it."""
+    return f"{record.score:.2f} {record.unit}".rstrip() if record.score is not None else record.state

@@ -17,19 +17,20 @@ PLAN_FILE = "launch.json"
 
 
 class Recorder(Listener):
-    """Keeps one trial's record up to date on disk. `record` is how it stands."""
+    """Keeps one trial's record up to date, in memory. `record` is how it stands."""
 
     def __init__(self, record: TrialRecord, folder: Path) -> None:
         self.record = record
         self.folder = folder
         self._phase: str | None = None
-        self._save()
+
+    def folder_of(self, attempt: int) -> Path:
+        """Where an attempt leaves its files."""
+        return self.folder if attempt == 1 else self.folder / f"attempt-{attempt}"
 
     def on_launch(self, request: Request, launch: LaunchShown) -> None:
-        """See `Listener`. The plan is also kept beside the log of its launch."""
+        """See `Listener`."""
         self._phase = None
-        plan = json.dumps(asdict(launch), indent=1) + "\n"
-        (request.folder / PLAN_FILE).write_text(plan, encoding="utf-8")
         self._change(launch=asdict(launch), levels=(), phases=())
 
     def on_phase(self, request: Request, news: PhaseNews) -> None:
@@ -45,9 +46,7 @@ class Recorder(Listener):
         self._change(phases=(*closed, begun))
 
     def on_level(self, request: Request, sample: LevelSample, summary: LevelSummary | None) -> None:
-        """Raw samples go to their own file, whether the level counts or not."""
-        with (request.folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
-            file.write(level_to_line(sample) + "\n")
+        """See `Listener`."""
         if summary is not None:
             self._change(levels=(*self.record.levels, asdict(summary)))
 
@@ -59,6 +58,7 @@ class Recorder(Listener):
             took_s=(self.record.took_s or 0.0) + outcome.took_s,
             server=asdict(outcome.facts),
             fallbacks=tuple(asdict(fallback) for fallback in outcome.fallbacks),
+            output=outcome.output,
             failure=outcome.failure.to_json() if outcome.failure is not None else None,
             leftovers=outcome.leftovers,
         )
@@ -71,10 +71,43 @@ class Recorder(Listener):
     def close(self, record: TrialRecord) -> None:
         """Replace the record by its final form."""
         self.record = record
-        self._save()
 
     def _change(self, **changes: object) -> None:
         self.record = replace(self.record, **changes)  # type: ignore[arg-type]
+
+
+class FolderRecorder(Recorder):
+    """Keeps it on disk as well, with the plan and the raw samples of each launch."""
+
+    def __init__(self, record: TrialRecord, folder: Path) -> None:
+        super().__init__(record, folder)
+        self._save()
+
+    def folder_of(self, attempt: int) -> Path:
+        """See `Recorder`. The folder is made."""
+        folder = super().folder_of(attempt)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def on_launch(self, request: Request, launch: LaunchShown) -> None:
+        """See `Listener`. The plan is also kept beside the log of its launch."""
+        plan = json.dumps(asdict(launch), indent=1) + "\n"
+        (request.folder / PLAN_FILE).write_text(plan, encoding="utf-8")
+        super().on_launch(request, launch)
+
+    def on_level(self, request: Request, sample: LevelSample, summary: LevelSummary | None) -> None:
+        """Raw samples go to their own file, whether the level counts or not."""
+        with (request.folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
+            file.write(level_to_line(sample) + "\n")
+        super().on_level(request, sample, summary)
+
+    def close(self, record: TrialRecord) -> None:
+        """Replace the record by its final form."""
+        super().close(record)
+        self._save()
+
+    def _change(self, **changes: object) -> None:
+        super()._change(**changes)
         self._save()
 
     def _save(self) -> None:

@@ -10,6 +10,7 @@ from statistics import median
 from tuner.clock import Clock
 from tuner.results.record import COMPLETE, PRUNED, TrialRecord
 from tuner.study.definition import Budget, StudyDefinition
+from tuner.verdict.confirmation import reserve
 
 
 @dataclass(frozen=True)
@@ -41,22 +42,49 @@ class BudgetKeeper:
         deadline = budget.deadline(datetime.fromtimestamp(clock.wall_s()))
         self._deadline_s = deadline.timestamp() if deadline is not None else None
 
-    def reason_to_stop(self, records: Sequence[TrialRecord]) -> str:
-        """Why no further trial is begun, or the empty string."""
-        spent = Spent.of(records)
-        if self._budget.launches is not None and spent.launches >= self._budget.launches:
-            return f"the budget of {self._budget.launches} launches is used up"
-        if self._budget.hours is not None and spent.seconds >= self._budget.hours * 3600:
-            return f"the budget of {self._budget.hours:g} hours is used up"
-        if self._deadline_s is not None:
-            left_s = self._deadline_s - self._clock.wall_s()
-            if left_s <= 0:
-                return f"it is {self._budget.until}"
-            longest_s = _typical_s(records)
-            if longest_s is not None and left_s < longest_s:
-                took, left = _minutes(longest_s), _minutes(left_s)
-                return f"a trial takes {took} and there are {left} left until {self._budget.until}"
+    def kept(self, records: Sequence[TrialRecord]) -> int:
+        """How many launches are kept for the confirmation."""
+        if self._budget.confirm is not None:
+            return self._budget.confirm
+        return reserve(self._launches_in_all(records))
+
+    def search_is_over(self, records: Sequence[TrialRecord]) -> str:
+        """Why the search ends and the confirmation begins, or the empty string."""
+        return self._reason(records, self.kept(records))
+
+    def is_used_up(self, records: Sequence[TrialRecord]) -> bool:
+        """Whether nothing more can be launched, not even to confirm."""
+        return bool(self._reason(records, 0))
+
+    def _reason(self, records: Sequence[TrialRecord], kept: int) -> str:
+        spent, typical_s = Spent.of(records), _typical_s(records)
+        but = f", less {kept} to confirm the best" if kept else ""
+        kept_s = kept * (typical_s or 0.0)
+        if self._budget.launches is not None and spent.launches >= self._budget.launches - kept:
+            return f"the budget of {self._budget.launches} launches{but} is used up"
+        if self._budget.hours is not None and spent.seconds >= self._budget.hours * 3600 - kept_s:
+            return f"the budget of {self._budget.hours:g} hours{but} is used up"
+        if self._deadline_s is None:
+            return ""
+        left_s = self._deadline_s - self._clock.wall_s()
+        if left_s <= 0:
+            return f"it is {self._budget.until}"
+        if typical_s is not None and left_s < typical_s + kept_s:
+            took, left = _minutes(typical_s), _minutes(left_s)
+            return f"a trial takes {took} and there are {left} left until {self._budget.until}{but}"
         return ""
+
+    def _launches_in_all(self, records: Sequence[TrialRecord]) -> int:
+        """How many launches the whole study has, judged by its limits and by how long a trial takes."""
+        counts: list[float] = []
+        if self._budget.launches is not None:
+            counts.append(self._budget.launches)
+        typical_s, spent = _typical_s(records), Spent.of(records)
+        if typical_s and self._budget.hours is not None:
+            counts.append(self._budget.hours * 3600 / typical_s)
+        if typical_s and self._deadline_s is not None:
+            counts.append(spent.launches + (self._deadline_s - self._clock.wall_s()) / typical_s)
+        return int(min(counts, default=0))
 
     def estimate(self, definition: StudyDefinition, records: Sequence[TrialRecord]) -> str:
         """A sentence with the hours that the rest of the study is likely to take."""

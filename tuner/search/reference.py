@@ -1,13 +1,16 @@
-"""What gains are measured against, and whether a configuration offers the capacities that were asked for."""
+"""What gains are measured against, and whether a configuration meets what was asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.evaluate.outcome import ServerFacts
+from tuner.measure.measurement import Measurement
 from tuner.results.record import COMPLETE, TrialRecord
+from tuner.results.standings import MINIMIZE
 from tuner.search.roles import BASELINE, KNOWN_GOOD
-from tuner.study.definition import Capacities
+from tuner.study.definition import StudyDefinition
 
 
 def reference_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
@@ -27,43 +30,69 @@ def describe_reference(records: Sequence[TrialRecord]) -> str:
         return ""
     if reference.role == BASELINE:
         return f"{reference.source or 'the baseline'} (trial {reference.trial})"
-    name = (
-        f"known-good '{reference.source}'"
-        if reference.role == KNOWN_GOOD
-        else "the first configuration that ran"
-    )
+    known = f"known-good '{reference.source}'"
+    name = known if reference.role == KNOWN_GOOD else "the first configuration that ran"
     failed = [record.failure for record in records if record.role == BASELINE and record.failure]
-    why = (
-        f": the baseline could not start, {failed[0]['kind']}"
-        if failed
-        else ": the baseline was not measured"
-    )
-    return f"{name} (trial {reference.trial}{why})"
+    why = f"the baseline could not start, {failed[0]['kind']}" if failed else "the baseline was not measured"
+    return f"{name} (trial {reference.trial}: {why})"
 
 
-def shortfalls(capacities: Capacities, facts: ServerFacts) -> dict[str, float]:
-    """For each capacity asked for, how far it is missed: above 0 is too small, 0 or less is enough.
+def with_gain(record: TrialRecord, records: Sequence[TrialRecord]) -> TrialRecord:
+    """The record with how much better it is than the reference among `records`."""
+    reference = reference_of(records)
+    if reference is None or not record.score or not reference.score:
+        return record
+    ratio = record.score / reference.score
+    gain = (1 / ratio if record.direction == MINIMIZE else ratio) - 1.0
+    return replace(record, gain=gain, reference=describe_reference(records))
+
+
+def excesses(definition: StudyDefinition, facts: ServerFacts, measurement: Measurement) -> dict[str, float]:
+    """For each least capacity and each limit how far it is missed, relatively: 0 or less is met.
 
     A capacity that the server does not report counts as met: nothing is known against it.
     """
-    pairs = (
-        ("kv_tokens", capacities.min_kv_tokens, facts.kv_tokens),
-        ("context_len", capacities.min_context_len, facts.context_len),
-        ("running_requests", capacities.min_running_requests, facts.max_running_requests),
-    )
-    return {
+    found = {
         name: 0.0 if actual is None else (least - actual) / least
-        for name, least, actual in pairs
-        if least is not None
+        for name, _, least, actual in _capacities(definition, facts)
     }
+    return {**found, **definition.objective.excesses(measurement)}
 
 
-def shown_shortfalls(capacities: Capacities, facts: ServerFacts) -> tuple[str, ...]:
-    """The missed capacities in words."""
-    named = {
-        "kv_tokens": ("KV tokens", capacities.min_kv_tokens, facts.kv_tokens),
-        "context_len": ("context length", capacities.min_context_len, facts.context_len),
-        "running_requests": ("running requests", capacities.min_running_requests, facts.max_running_requests),
-    }
-    missed = [name for name, shortfall in shortfalls(capacities, facts).items() if shortfall > 0]
-    return tuple(f"{named[name][0]} {named[name][2]}, at least {named[name][1]} asked" for name in missed)
+def shown_excesses(
+    definition: StudyDefinition, facts: ServerFacts, measurement: Measurement
+) -> tuple[str, ...]:
+    """What is missed, in words."""
+    small = tuple(
+        f"{words} {actual}, at least {least} asked"
+        for _, words, least, actual in _capacities(definition, facts)
+        if actual is not None and actual < least
+    )
+    limits = {limit.name: limit for limit in definition.objective.limits}
+    large = tuple(
+        f"{limits[name].shown} exceeded by {excess:.0%}"
+        for name, excess in definition.objective.excesses(measurement).items()
+        if excess > 0
+    )
+    return small + large
+
+
+def nearest_to_limits(records: Sequence[TrialRecord]) -> str:
+    """Where nothing meets what was asked for: the trial that misses it least. Empty where one does."""
+    measured = [record for record in records if record.state == COMPLETE and record.excesses]
+    if not measured or any(not record.infeasible for record in measured):
+        return ""
+    nearest = min(measured, key=lambda record: max(record.excesses.values()))
+    return f"no configuration meets what was asked for; trial {nearest.trial} misses it least: " + "; ".join(
+        nearest.infeasible
+    )
+
+
+def _capacities(definition: StudyDefinition, facts: ServerFacts) -> list[tuple[str, str, int, int | None]]:
+    least = definition.capacities
+    rows = (
+        ("kv_tokens", "KV tokens", least.min_kv_tokens, facts.kv_tokens),
+        ("context_len", "context length", least.min_context_len, facts.context_len),
+        ("running_requests", "running requests", least.min_running_requests, facts.max_running_requests),
+    )
+    return [(name, words, asked, actual) for name, words, asked, actual in rows if asked is not None]

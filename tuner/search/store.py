@@ -14,13 +14,15 @@ from typing import Any
 
 import optuna
 from optuna.artifacts import FileSystemArtifactStore
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard import save_note
 
-from tuner.errors import InputError
+from tuner.errors import InputError, TunerError
 from tuner.results import dashboard
 from tuner.results.note import study_note
 from tuner.results.record import TrialRecord
+from tuner.results.standings import Standing
 from tuner.search.equivalence import Equivalences, canonical
 from tuner.search.identity import differences
 from tuner.search.repair import Repair
@@ -31,6 +33,8 @@ from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
 
 IDENTITY_FILE = "study.json"
+MEMORY = "memory"
+"""As `storage`: nothing is kept, shown or resumed; for studies in virtual time."""
 
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -45,6 +49,7 @@ class Proposal:
     source: str = ""
     repeat_of: int | None = None
     repair_of: int | None = None
+    as_baseline: bool = False
 
     @property
     def number(self) -> int:
@@ -74,12 +79,16 @@ class StudyStore:
         self._space = space
         self._owner = owner
         self._is_alive = is_alive
-        definition.folder.mkdir(parents=True, exist_ok=True)
         self._equivalences: Equivalences = {}
         self._known: set[str] = set()
-        self._artifacts = _artifact_store(definition.folder / "artifacts")
-        self._study = _open(definition)
-        self._check_identity()
+        self._artifacts: FileSystemArtifactStore | None = None
+        if definition.storage == MEMORY:
+            self._study = optuna.create_study(directions=_directions(definition))
+        else:
+            definition.folder.mkdir(parents=True, exist_ok=True)
+            self._artifacts = _artifact_store(definition.folder / "artifacts")
+            self._study = _open(definition)
+            self._check_identity()
         seed = definition.seed + len(self._study.get_trials(deepcopy=False))
         self._sampler = FreshSampler(
             inner or optuna.samplers.TPESampler(seed=seed), space, self._admits, seed=seed
@@ -130,7 +139,8 @@ class StudyStore:
         trial = self._study.ask(fixed_distributions=distributions_of(self._space))
         trial.set_user_attr("owner", self._owner)
         role = str(trial.user_attrs.get("role", SEARCH))
-        configuration = Configuration() if role == BASELINE else self._space.configuration(trial.params)
+        as_baseline = role == BASELINE or bool(trial.user_attrs.get("as_baseline"))
+        configuration = Configuration() if as_baseline else self._space.configuration(trial.params)
         trial.set_user_attr("role", role)
         attributes = trial.user_attrs
         return Proposal(
@@ -140,13 +150,25 @@ class StudyStore:
             str(attributes.get("source", "")),
             repeat_of=attributes.get("repeat_of"),
             repair_of=attributes.get("repair_of"),
+            as_baseline=as_baseline,
         )
 
-    def tell_measured(self, proposal: Proposal, score: float, shortfalls: Mapping[str, float]) -> None:
-        """The score, and for each least capacity how far it is missed (relative; 0 or less is met)."""
-        for name, shortfall in shortfalls.items():
-            proposal.trial.set_constraint(name, shortfall)
-        self._study.tell(proposal.trial, score)
+    def next_repeat(self, number: int, why: str, *, role: str) -> Proposal:
+        """A deliberate repeat of a measured trial, to be run now; what is queued already comes first."""
+        if not self._waiting():
+            self.queue_repeat(number, why, role=role)
+        proposal = self.next()
+        if proposal is None:
+            raise TunerError("what was queued was not proposed; this is an error of the tuner")
+        return proposal
+
+    def tell_measured(
+        self, proposal: Proposal, scores: Sequence[float], excesses: Mapping[str, float]
+    ) -> None:
+        """A score for each goal, and for each limit how far it is missed (relative; 0 or less is met)."""
+        for name, excess in excesses.items():
+            proposal.trial.set_constraint(name, excess)
+        self._study.tell(proposal.trial, list(scores))
 
     def tell_pruned(self, proposal: Proposal) -> None:
         """The configuration cannot run; the sampler learns from it."""
@@ -162,12 +184,13 @@ class StudyStore:
         """Try a finished trial's configuration once more, in the same role."""
         self._queue_again(self._frozen(number), why)
 
-    def queue_repeat(self, number: int, why: str) -> None:
-        """A deliberate repeat of a measured trial, linked to it."""
+    def queue_repeat(self, number: int, why: str, *, role: str = REPEAT) -> None:
+        """A deliberate repeat of a measured trial, linked to it, or a launch that confirms it."""
         frozen = self._frozen(number)
-        self._study.enqueue_trial(
-            frozen.params, user_attrs={"role": REPEAT, "source": why, "repeat_of": number}
-        )
+        attributes = {"role": role, "source": why, "repeat_of": number}
+        if frozen.user_attrs.get("role") == BASELINE:
+            attributes["as_baseline"] = True
+        self._study.enqueue_trial(frozen.params, user_attrs=attributes)
 
     def queue_repair(self, number: int, repair: Repair) -> bool:
         """The mended configuration of a failed trial, linked to it; False where it is known already."""
@@ -181,13 +204,20 @@ class StudyStore:
 
     def publish(self, proposal: Proposal, record: TrialRecord, folder: Path) -> None:
         """Show the record in the dashboard. To be called before the trial is told."""
+        if self._artifacts is None:
+            return
         with _experimental_allowed():
             dashboard.publish(proposal.trial, record, folder, self._artifacts, self._study._storage)
 
-    def publish_study(self, records: list[TrialRecord], best: TrialRecord | None, reference: str) -> None:
+    def publish_study(
+        self, records: list[TrialRecord], best: Standing | None, reference: str, verdict: str = ""
+    ) -> None:
         """Show how the study stands."""
+        if self._artifacts is None:
+            return
         with _experimental_allowed():
-            save_note(self._study, study_note(records, best, self._definition.server.label, reference))
+            label = self._definition.server.label
+            save_note(self._study, study_note(records, best, label, reference, verdict))
 
     # --- what is queued -----------------------------------------------------------------------------
 
@@ -213,7 +243,7 @@ class StudyStore:
     def _queue_again(self, frozen: FrozenTrial, why: str) -> None:
         kept: dict[str, Any] = {
             name: frozen.user_attrs[name]
-            for name in ("role", "repeat_of", "repair_of")
+            for name in ("role", "repeat_of", "repair_of", "as_baseline")
             if name in frozen.user_attrs
         }
         source = str(frozen.user_attrs.get("source", "")).partition("; queued again")[0]
@@ -238,6 +268,7 @@ class StudyStore:
             self._fingerprint(self._space.configuration(frozen.params))
             for frozen in self._trials(*_DONE, TrialState.RUNNING)
             if frozen.user_attrs.get("role", BASELINE) != BASELINE
+            and not frozen.user_attrs.get("as_baseline")
         }
 
     def _trials(self, *states: TrialState) -> Sequence[FrozenTrial]:
@@ -263,7 +294,7 @@ class StudyStore:
             self._study.set_user_attr("definition", fingerprint)
             self._study.set_user_attr("label", self._definition.server.label)
             with _experimental_allowed():
-                self._study.set_metric_names([self._definition.objective.name])
+                self._study.set_metric_names(list(self._definition.objective.names))
             return
         if stored != fingerprint:
             raise InputError(
@@ -281,10 +312,17 @@ def _told_differences(file: Path, identity: dict[str, Any]) -> str:
     return "\n  ".join(differences(old, identity))
 
 
+def _directions(definition: StudyDefinition) -> list[StudyDirection]:
+    return [StudyDirection[direction.upper()] for direction in definition.objective.directions]
+
+
 def _open(definition: StudyDefinition) -> optuna.Study:
     try:
         return optuna.create_study(
-            study_name=definition.name, storage=definition.storage, direction="maximize", load_if_exists=True
+            study_name=definition.name,
+            storage=definition.storage,
+            directions=_directions(definition),
+            load_if_exists=True,
         )
     except Exception as error:  # whatever a database driver raises: the URL is the user's
         told = str(error).partition("\n")[0] or type(error).__name__

@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.document import Node
 from tuner.errors import InputError, did_you_mean
+from tuner.guard.reading import GuardSpec, parse_guard
 from tuner.measure.measurement import Workload
 from tuner.measure.objective import Objective
 from tuner.measure.reading import parse_objective, parse_workload
@@ -93,13 +94,15 @@ class Baseline:
 class Budget:
     """When to stop: after so many launches of the study, hours of work, or at a time of day.
 
-    `repairs` of failed trials are queued at most; after `give_up_after` launches without a single success
-    the study stops.
+    `confirm` launches of it are kept for the confirmation, 0 for none; None leaves that to the study's
+    length. `repairs` of failed trials are queued at most; after `give_up_after` launches without a single
+    success the study stops.
     """
 
     launches: int | None = None
     hours: float | None = None
     until: str | None = None
+    confirm: int | None = None
     repairs: int = 4
     give_up_after: int = 8
 
@@ -127,6 +130,7 @@ class StudyDefinition:
     capacities: Capacities
     baseline: Baseline
     budget: Budget
+    guard: GuardSpec
     storage: str
     seed: int
 
@@ -136,6 +140,7 @@ class StudyDefinition:
             "space": self.space.canonical(),
             "workload": self.workload.to_json(),
             "objective": self.objective.name,
+            "guard": self.guard.to_json(),
             "least": {name: value for name, value in vars(self.capacities).items() if value is not None},
             "server": {
                 "command": redact_argv(self.server.command),
@@ -158,15 +163,15 @@ def _redacted_flags(flags: Mapping[str, FlagValue]) -> dict[str, Any]:
 # --- reading ------------------------------------------------------------------------------------------
 
 _TOP = (
-    "name", "search_space", "server", "workload", "objective", "least", "baseline", "budget", "storage",
-    "seed", "folder",
+    "name", "search_space", "server", "workload", "objective", "least", "guard", "baseline", "budget",
+    "storage", "seed", "folder",
 )  # fmt: skip
 _SERVER = (
     "command", "label", "model", "gpus", "flags", "environment", "inherit_environment", "ready_limit_s",
     "stall_limits_s", "stop_grace_s", "expected_start_s",
 )  # fmt: skip
 _LEAST = ("min_kv_tokens", "min_context_len", "min_running_requests")
-_BUDGET = ("launches", "hours", "until", "repairs", "give_up_after")
+_BUDGET = ("launches", "hours", "until", "confirm", "repairs", "give_up_after")
 
 
 def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace) -> StudyDefinition:
@@ -188,6 +193,7 @@ def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace)
         capacities=_capacities(keys.get("least")),
         baseline=_baseline(keys.get("baseline")),
         budget=_budget(keys.get("budget")),
+        guard=parse_guard(keys.get("guard")),
         storage=keys["storage"].text() if "storage" in keys else f"sqlite:///{study_folder / 'study.db'}",
         seed=keys["seed"].integer(least=0, most=2**32 - 1) if "seed" in keys else 0,
     )
@@ -321,6 +327,7 @@ def _budget(node: Node | None) -> Budget:
         launches=keys["launches"].integer(least=1) if "launches" in keys else None,
         hours=keys["hours"].number(least=0.001) if "hours" in keys else None,
         until=until,
+        confirm=keys["confirm"].integer(least=0, most=100) if "confirm" in keys else None,
         repairs=keys["repairs"].integer(least=0) if "repairs" in keys else Budget.repairs,
         give_up_after=keys["give_up_after"].integer(least=2)
         if "give_up_after" in keys

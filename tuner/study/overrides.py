@@ -17,8 +17,8 @@ from tuner.errors import InputError
 class Override:
     """An option and the key path that it sets.
 
-    `form`: `value` (one YAML value), `text` (taken as it is), `list` (several values), `pairs`
-    (NAME=VALUE, repeatable, merged into the file's mapping).
+    `form`: `value` (as in a YAML file, `{low: 1, high: 9}` included), `text` (taken as it is), `list`
+    (several values), `pairs` (NAME=VALUE, repeatable, merged into the file's mapping).
     """
 
     option: str
@@ -47,23 +47,47 @@ OVERRIDES = (
     Override("--stall-limit-s", "server.stall_limits_s", "longest silence of a phase", "pairs", "PHASE=S"),
     Override("--stop-grace-s", "server.stop_grace_s", "time to end by itself", metavar="S"),
     Override("--expected-start-s", "server.expected_start_s", "for the first estimate of hours", metavar="S"),
+    Override("--kind", "workload.kind", "batch, waves, closed, burst or open", "text", "KIND"),
     Override("--dataset", "workload.dataset", "what is sent", "text", "KIND"),
+    Override("--dataset-file", "workload.dataset_file", "the file of a dataset", "text", "FILE"),
     Override("--input-tokens", "workload.input_tokens", "tokens of a prompt"),
     Override("--output-tokens", "workload.output_tokens", "tokens of an answer"),
+    Override("--prefix-tokens", "workload.prefix_tokens", "shared tokens of a group's prompts"),
+    Override("--prefix-groups", "workload.prefix_groups", "groups that share a prefix"),
+    Override("--rate", "workload.rate", "requests per second of an open load", "list", "R"),
+    Override("--requests", "workload.requests", "requests of a round"),
+    Override("--burst-every-s", "workload.burst_every_s", "time between bursts", metavar="S"),
+    Override("--precision", "workload.precision", "half width of a level's 95 % interval", metavar="P"),
+    Override("--batches", "workload.batches", "rounds of a level, at least"),
+    Override("--max-batches", "workload.max_batches", "rounds of a level, at most"),
+    Override("--repeat-limit-s", "workload.repeat_limit_s", "no further round after this", metavar="S"),
+    Override("--warmup-s", "workload.warmup_s", "warm-up, at least", metavar="S"),
+    Override("--warmup-limit-s", "workload.warmup_limit_s", "warm-up, at most", metavar="S"),
     Override("--concurrency", "workload.concurrency", "load levels", "list"),
     Override("--warmup-output-tokens", "workload.warmup_output_tokens", "tokens of a warm-up answer"),
     Override("--level-limit-s", "workload.level_limit_s", "longest level", metavar="S"),
     Override(
         "--expected-level-s", "workload.expected_level_s", "for the first estimate of hours", metavar="S"
     ),
+    Override("--goal", "objective.goal", "what is scored (decode, goodput …)", "text", "GOAL"),
+    Override("--goal-of", "objective.of", "the latency that is scored (ttft_p99_ms …)", "text", "NAME"),
+    Override("--goals", "objective.goals", "two goals that are traded off", metavar="YAML"),
+    Override("--objective-rate", "objective.rate", "rates that are scored", "list", "R"),
+    Override("--limit", "objective.limits", "limit on a latency (ttft_p99_ms=500)", "pairs", "NAME=MS"),
     Override("--objective-concurrency", "objective.concurrency", "levels that are scored", "list"),
     Override("--min-kv-tokens", "least.min_kv_tokens", "least size of the KV pool"),
     Override("--min-context-len", "least.min_context_len", "least context length"),
     Override("--min-running-requests", "least.min_running_requests", "least running requests"),
+    Override("--guard", "guard.enabled", "compare outputs with the default's", metavar="BOOL"),
+    Override("--guard-prompts", "guard.prompts", "prompts of the output check", "text", "FILE"),
+    Override("--allow-lossy", "guard.allow_lossy", "tune switches that trade quality", metavar="BOOL"),
+    Override("--accuracy-command", "guard.accuracy.command", "judges a server at {url}", "text", "LINE"),
+    Override("--accuracy-limit-s", "guard.accuracy.limit_s", "longest run of that command", metavar="S"),
     Override("--baseline-command", "baseline.command", "the command you run today", "text", "LINE"),
     Override("--baseline-flag", "baseline.flags", "flag given even with the defaults", "pairs", "NAME=VALUE"),
     Override("--launches", "budget.launches", "stop after so many launches"),
     Override("--hours", "budget.hours", "stop after so many hours", metavar="H"),
+    Override("--confirm", "budget.confirm", "launches kept to confirm the best, 0 for none"),
     Override("--repairs", "budget.repairs", "repaired failed trials, at most"),
     Override("--give-up-after", "budget.give_up_after", "stop after so many failures and no success"),
     Override("--until", "budget.until", "stop at this time (07:00)", "text", "TIME"),
@@ -132,11 +156,19 @@ def _value(override: Override, given: str | list[str], in_file: Node | None) -> 
 
 
 def _scalar(word: str, file: str, path: str) -> Node:
-    """What `word` would be in a YAML file: a number, true, or text."""
+    """What `word` would be in a YAML file: a number, true, text, a list or keys and values."""
     try:
-        value = parse_document(f"value: {word}", file).value["value"].value
+        found = parse_document(f"value: {word}", file).value["value"]
     except InputError:
-        value = word
-    if isinstance(value, dict) or value is None:
-        value = word
+        found = Node(word, file)
+    return _placed(found if found.value is not None else Node(word, file), file, path)
+
+
+def _placed(node: Node, file: str, path: str) -> Node:
+    """The node as part of an option: complaints name the option, and below it the key."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {key: _placed(child, file, f"{path} {key}") for key, child in value.items()}
+    elif isinstance(value, list):
+        value = [_placed(child, file, path) for child in value]
     return Node(value, file, path)

@@ -1,0 +1,138 @@
+"""One trial, from a proposal to its final record."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from tuner import __version__
+from tuner.clock import Clock
+from tuner.diagnosis.failure import Cause, Evidence, Failure, Kind
+from tuner.errors import TunerError
+from tuner.evaluate.outcome import Outcome
+from tuner.evaluate.protocol import Evaluator, LaunchShown, Listener, PhaseNews, Request
+from tuner.measure.measurement import LevelSample, LevelSummary, Measurement
+from tuner.results.record import COMPLETE, PRUNED, RUNNING, TrialRecord
+from tuner.results.recorder import Recorder
+from tuner.search.reference import excesses, shown_excesses
+from tuner.search.store import Proposal
+from tuner.study.definition import StudyDefinition
+
+_ATTEMPTS = 2
+"""Launches of one trial at most: a transient failure is tried once more."""
+
+
+class TrialRunner:
+    """Evaluates proposals, so that every trial ends in a record and none in an exception of its own."""
+
+    def __init__(self, definition: StudyDefinition, evaluator: Evaluator, clock: Clock) -> None:
+        self._definition = definition
+        self._evaluator = evaluator
+        self._clock = clock
+
+    def new_record(self, proposal: Proposal) -> TrialRecord:
+        """The record of a trial that begins."""
+        definition = self._definition
+        return TrialRecord(
+            trial=proposal.number,
+            study=definition.name,
+            label=definition.server.label,
+            role=proposal.role,
+            state=RUNNING,
+            started=datetime.fromtimestamp(self._clock.wall_s(), timezone.utc).isoformat(timespec="seconds"),
+            configuration=proposal.configuration.to_json(),
+            fingerprint=proposal.configuration.fingerprint,
+            source=proposal.source,
+            repeat_of=proposal.repeat_of,
+            repair_of=proposal.repair_of,
+            objective=definition.objective.name,
+            unit=definition.objective.units[0],
+            direction=definition.objective.directions[0],
+            gpus=definition.server.gpus,
+            tuner_version=__version__,
+        )
+
+    def run(self, proposal: Proposal, recorder: Recorder, listener: Listener) -> Outcome:
+        """Launch, and launch once more where the failure may pass.
+
+        Raises what no configuration could change (`TunerError`) and `KeyboardInterrupt`.
+        """
+        both = _Both(recorder, listener)
+        for attempt in range(1, _ATTEMPTS + 1):
+            request = Request(
+                trial=proposal.number,
+                configuration=proposal.configuration,
+                folder=recorder.folder_of(attempt),
+                nonce=f"{self._definition.seed}/{proposal.number}/{attempt}",
+                as_baseline=proposal.as_baseline,
+                attempt=attempt,
+            )
+            outcome = self._evaluate(request, both)
+            transient = outcome.failure is not None and outcome.failure.cause is Cause.TRANSIENT
+            if not transient or not outcome.clean or attempt == _ATTEMPTS:
+                break
+            recorder.retry()
+        return outcome
+
+    def concluded(self, record: TrialRecord, outcome: Outcome) -> TrialRecord:
+        """The record with what the outcome amounts to; gains are added by whoever knows the reference."""
+        if outcome.measurement is None:
+            return replace(record, state=PRUNED)
+        return self._scored(record, outcome, outcome.measurement)
+
+    def _scored(self, record: TrialRecord, outcome: Outcome, measurement: Measurement) -> TrialRecord:
+        definition = self._definition
+        scores = definition.objective.scores(measurement)
+        found = excesses(definition, outcome.facts, measurement)
+        return replace(
+            record,
+            state=COMPLETE,
+            score=scores[0],
+            scores=scores,
+            excesses=found,
+            infeasible=shown_excesses(definition, outcome.facts, measurement),
+        )
+
+    def _evaluate(self, request: Request, listener: Listener) -> Outcome:
+        """The one place where an unexpected exception becomes an outcome: no trial may end the study."""
+        started_s = self._clock.monotonic_s()
+        try:
+            return self._evaluator.evaluate(request, listener)
+        except TunerError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            told = tuple(Evidence(0, line) for line in traceback.format_exc().splitlines()[-12:])
+            failure = Failure(
+                Kind.UNKNOWN,
+                Cause.UNKNOWN,
+                None,
+                f"an error of the tuner itself: {type(error).__name__}: {error}",
+                evidence=told,
+            )
+            outcome = Outcome(failure=failure, took_s=self._clock.monotonic_s() - started_s)
+            listener.on_outcome(request, outcome)
+            return outcome
+
+
+class _Both(Listener):
+    """Passes everything on to two listeners, the record first."""
+
+    def __init__(self, first: Listener, second: Listener) -> None:
+        self._listeners = (first, second)
+
+    def on_launch(self, request: Request, launch: LaunchShown) -> None:
+        for listener in self._listeners:
+            listener.on_launch(request, launch)
+
+    def on_phase(self, request: Request, news: PhaseNews) -> None:
+        for listener in self._listeners:
+            listener.on_phase(request, news)
+
+    def on_level(self, request: Request, sample: LevelSample, summary: LevelSummary | None) -> None:
+        for listener in self._listeners:
+            listener.on_level(request, sample, summary)
+
+    def on_outcome(self, request: Request, outcome: Outcome) -> None:
+        for listener in self._listeners:
+            listener.on_outcome(request, outcome)
