@@ -104,7 +104,8 @@ server:
   environment: {{{", ".join(f"{name}: {value!r}" for name, value in sglang.environment.items())}}}
   stop_grace_s: 5
   stall_limits_s: {limits}
-workload: {{input_tokens: 16, output_tokens: 400, concurrency: 4, level_limit_s: 40}}
+workload: {{input_tokens: 16, output_tokens: 400, concurrency: 4, silence_limit_s: 12}}
+guard: {{enabled: false}}
 """
     space = parse_space(parse_document(SPACE, "space.yaml"), "given")
     definition = parse_definition(

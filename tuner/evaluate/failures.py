@@ -57,7 +57,9 @@ def failure_under_load(error: LevelVoid | ServerGone, log: bytes, exit_code: int
     """Why a server that was ready could not be measured."""
     if isinstance(error, ServerGone):
         return failure_of_exit(log, exit_code, Phase.SERVING)
-    found = diagnose(log, phase=Phase.SERVING)
+    found = diagnose(log, phase=Phase.SERVING, stalled=error.is_hang)
+    if error.is_hang and found.kind is Kind.HANG:
+        return replace(found, summary=f"the server lives but answers nothing: {error.reason}")
     if found.kind not in _NOTHING:
         return found
     return Failure(

@@ -21,6 +21,7 @@ from tuner.measure.measurement import ClientEffort, RequestSample, Workload
 from tuner.measure.prompts import Prompt
 from tuner.measure.stream import Address, Call, TokenStream
 
+SILENT = "nothing came from the server"
 _ALIVE_EVERY_S = 0.2
 _CONNECT_LIMIT_S = 10.0
 
@@ -66,19 +67,21 @@ def run_round(
     *,
     limit_s: float,
     alive: Callable[[], bool],
+    silence_limit_s: float = float("inf"),
     api_key: str | None = None,
 ) -> tuple[tuple[RequestSample, ...], ClientEffort]:
     """Send one request per prompt and wait until all have ended.
 
     Returns a sample per prompt, in the order of the prompts, and the client's own effort. Requests that have
     not ended after `limit_s` seconds, or when `alive` says that the server is gone, are dropped and carry
-    the reason as their error. `alive` is asked five times a second while the tokens are being timed, so it
-    has to answer at once.
+    the reason as their error; so are all of them when nothing at all has come for `silence_limit_s`, which
+    is how a server that hangs is told (`SILENT` begins the reason). `alive` is asked five times a second
+    while the tokens are being timed, so it has to answer at once.
     """
     address = Address.of(url, api_key)
     calls = [Call.of(prompt) for prompt in prompts]
     with _no_garbage_collection():
-        samples, effort = _Round(address, calls, schedule, limit_s, alive).run()
+        samples, effort = _Round(address, calls, schedule, limit_s, alive, silence_limit_s).run()
     return tuple(
         replace(sample, asked_tokens=prompt.output_tokens, shared_tokens=prompt.shared_tokens)
         for sample, prompt in zip(samples, prompts, strict=True)
@@ -95,8 +98,10 @@ class _Round:
         schedule: Schedule,
         limit_s: float,
         alive: Callable[[], bool],
+        silence_limit_s: float,
     ) -> None:
         self._schedule = schedule
+        self._silence_limit_s = silence_limit_s
         self._limit_s = limit_s
         self._connect_limit_s = min(limit_s, _CONNECT_LIMIT_S)
         self._alive = alive
@@ -104,12 +109,12 @@ class _Round:
         self._waiting = deque(self._streams)
         self._due_s = deque(schedule.due_s)
         self._open: dict[int, TokenStream] = {}
-        self._masks: dict[int, int] = {}
         self._connecting: dict[int, float] = {}  # when that began, by file descriptor
         self._hold = True  # whether connected streams wait for the others before they send
         self._meter = EffortMeter()
         self._began_s = time.monotonic()
         self._ask_s = self._began_s
+        self._heard_s = self._began_s
 
     def run(self) -> tuple[list[RequestSample], ClientEffort]:
         """Send everything, wait for everything."""
@@ -141,17 +146,18 @@ class _Round:
         self._loop(lambda: bool(self._connecting))
 
     def _loop(self, unfinished: Callable[[], bool]) -> None:
-        open_, masks, poll, tick = self._open, self._masks, self._epoll.poll, self._meter.tick
+        open_, poll, tick = self._open, self._epoll.poll, self._meter.tick
         now_s = time.monotonic()
         while unfinished() and self._goes_on(now_s):
             if self._due_s and not self._hold:
                 self._open_due(now_s)
             ready = poll(self._timeout_s(now_s))
             now_s = time.monotonic()
+            if ready:
+                self._heard_s = now_s
             for number, _ in ready:
                 stream = open_[number]
-                stream.on_ready(now_s)
-                if stream.ended or stream.wants != masks[number]:
+                if stream.on_ready(now_s):
                     self._changed(number, stream)
             tick(now_s)
             if _CROWD <= len(open_) > 2 * len(ready) > 0:
@@ -177,14 +183,13 @@ class _Round:
         number = stream.open()
         if number >= 0:
             self._open[number] = stream
-            self._masks[number] = stream.wants
             self._connecting[number] = time.monotonic()
             self._epoll.register(number, stream.wants)
 
     def _changed(self, number: int, stream: TokenStream) -> None:
         """A stream has connected, has sent everything or has ended."""
         if stream.ended:  # closing its socket has taken it out of the epoll
-            del self._open[number], self._masks[number]
+            del self._open[number]
             self._connecting.pop(number, None)
             if self._waiting and not self._schedule.due_s and not self._hold:
                 self._open_next()
@@ -192,7 +197,6 @@ class _Round:
         if self._connecting.pop(number, None) is not None and not self._hold:
             stream.send()
         if not stream.ended:
-            self._masks[number] = stream.wants
             self._epoll.modify(number, stream.wants)
 
     def _goes_on(self, now_s: float) -> bool:
@@ -210,6 +214,9 @@ class _Round:
                 self._changed(number, stream)
         if not self._alive():
             self._drop("the server process ended during the request")
+            return False
+        if self._open and now_s - self._heard_s > self._silence_limit_s:
+            self._drop(f"{SILENT} for {self._silence_limit_s:g} s")
             return False
         return True
 

@@ -38,7 +38,8 @@ class Workload:
 
     The server is warmed up at the busiest level for at least `warmup_s` seconds with answers of
     `warmup_output_tokens`, until the last rounds are as fast as the ones before, at most `warmup_limit_s`.
-    `expected_level_s` is used for the first estimate of hours.
+    A server from which nothing comes for `silence_limit_s` hangs; a long prefill of the whole level has to
+    fit into that. `expected_level_s` is used for the first estimate of hours.
     """
 
     input_tokens: Lengths | None
@@ -60,6 +61,7 @@ class Workload:
     warmup_output_tokens: int = 64
     warmup_s: float = 15.0
     warmup_limit_s: float = 120.0
+    silence_limit_s: float = 300.0
     expected_level_s: float = 30.0
 
     @property

@@ -18,7 +18,7 @@ _WORKLOAD = (
     "kind", "concurrency", "rate", "requests", "burst_every_s", "dataset", "dataset_file", "input_tokens",
     "output_tokens", "prefix_tokens", "prefix_groups", "precision", "batches", "max_batches",
     "repeat_limit_s", "level_limit_s", "warmup_output_tokens", "warmup_s", "warmup_limit_s",
-    "expected_level_s",
+    "silence_limit_s", "expected_level_s",
 )  # fmt: skip
 _FEWEST_OUTPUT_TOKENS = 8
 """Fewer leave no window between the last first token and the first finish."""
@@ -46,6 +46,7 @@ def parse_workload(node: Node) -> Workload:
         concurrency=concurrency,
         rates=rates,
         requests=keys["requests"].integer(least=1, most=100_000) if "requests" in keys else None,
+        silence_limit_s=_seconds(keys, "silence_limit_s", Workload.silence_limit_s, least=1),
         burst_every_s=_seconds(keys, "burst_every_s", Workload.burst_every_s, least=0.001),
         dataset=dataset,
         dataset_file=Path(keys["dataset_file"].text()).expanduser() if "dataset_file" in keys else None,

@@ -11,7 +11,7 @@ from tuner.measure.datasets import Dataset, open_dataset
 from tuner.measure.effort import limited_by_client
 from tuner.measure.highest import next_level
 from tuner.measure.level import requests_void, void_reason
-from tuner.measure.load import Schedule, run_round, schedule_of
+from tuner.measure.load import SILENT, Schedule, run_round, schedule_of
 from tuner.measure.measurement import (
     ClientEffort,
     LevelSample,
@@ -51,6 +51,11 @@ class LevelVoid(TunerError):
         self.concurrency = level
         self.reason = reason
         self.samples = tuple(samples)
+
+    @property
+    def is_hang(self) -> bool:
+        """Whether the server lives but has fallen silent."""
+        return SILENT in self.reason
 
 
 class ServerGone(TunerError):
@@ -172,6 +177,8 @@ class _Session:
                 return sample
             self._raise_if_gone(level, sample.void, sample.requests)
             listener.on_level_void(sample)
+            if SILENT in sample.void:
+                break  # what hangs goes on hanging
         raise LevelVoid(self.workload.kind, level, sample.void, self.samples)
 
     def _attempt(self, level: float, attempt: int) -> LevelSample:
@@ -261,6 +268,7 @@ class _Session:
             schedule,
             limit_s=self.workload.level_limit_s,
             alive=self.server.alive,
+            silence_limit_s=self.workload.silence_limit_s,
             api_key=self.server.api_key,
         )
 

@@ -165,33 +165,38 @@ class TokenStream:
         self._unsent = head.encode() + self._call.body
         self._go_on_sending()
 
-    def on_ready(self, now_s: float) -> None:
-        """The socket is ready since `now_s`: connect, send what is left, or read."""
+    def on_ready(self, now_s: float) -> bool:
+        """The socket is ready since `now_s`: connect, send what is left, or read.
+
+        Returns whether that has changed what the stream waits for, or ended it.
+        """
         if self._socket is None:
-            return
+            return True
         if self.wants == select.EPOLLIN:
             try:
                 data = self._socket.recv(_READ_BYTES)
             except BlockingIOError:
-                return
+                return False
             except OSError as error:
                 self._on_end(f" ({error})")
-                return
+                return True
             if data:
                 self.received(data, now_s)
             else:
                 self._on_end("")
-        elif self._connected:
+            return self.ended
+        if self._connected:
             self._go_on_sending()
-        else:
-            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                self._refuse(os.strerror(code))
-            else:
-                # One acknowledgement for two chunks; sending them is a fifth of what reading costs.
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-                self._connected = True
-                self.wants = select.EPOLLIN
+            return self.ended or self.wants == select.EPOLLIN
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._refuse(os.strerror(code))
+            return True
+        # One acknowledgement for two chunks; sending them is a fifth of what reading costs.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        self._connected = True
+        self.wants = select.EPOLLIN
+        return True
 
     def received(self, data: bytes, now_s: float) -> None:
         """Account for what came."""

@@ -69,6 +69,7 @@ OVERRIDES = (
     Override(
         "--expected-level-s", "workload.expected_level_s", "for the first estimate of hours", metavar="S"
     ),
+    Override("--silence-limit-s", "workload.silence_limit_s", "longest silence under load", metavar="S"),
     Override("--goal", "objective.goal", "what is scored (decode, goodput …)", "text", "GOAL"),
     Override("--goal-of", "objective.of", "the latency that is scored (ttft_p99_ms …)", "text", "NAME"),
     Override("--goals", "objective.goals", "two goals that are traded off", metavar="YAML"),
