@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tuner.study.overrides import OVERRIDES
+
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/studies.md")
 
 # Commands that need what a test of their own provides.
 ELSEWHERE = {
@@ -70,7 +72,7 @@ def test_the_other_commands(clone: Path, tmp_path: Path) -> None:
     results = clone / "studies" / "mine"
     if not results.exists():
         shutil.copytree(clone / "studies" / "simulated-kimi-k2.5", results)
-    for command in commands("README.md")[2:]:
+    for command in [*commands("README.md")[2:], *commands("docs/studies.md")]:
         if command in ELSEWHERE:
             continue
         shell(python + command.replace("'python -m sglang.launch_server'", f"'{stand_in}'"), clone)
@@ -88,6 +90,11 @@ def test_every_path_that_the_documents_name_is_there() -> None:
         ):
             if "NAME" not in path and "studies/simulated" not in path:
                 assert (ROOT / path).exists(), f"{document} names {path}"
+
+
+def test_every_field_of_a_study_is_documented() -> None:
+    told = (ROOT / "docs" / "studies.md").read_text()
+    assert [item.path for item in OVERRIDES if f"| `{item.path}` | `{item.option}` |" not in told] == []
 
 
 def test_every_room_stands_in_the_architecture() -> None:
