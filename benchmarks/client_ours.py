@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import patch
 
-import tuner.measure.load as load_module
 from benchmarks.client_source import STAMP_KEY
 from tuner.measure.load import Schedule, run_round
 from tuner.measure.prompts import Prompt
@@ -43,16 +44,16 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, required=True)
     parser.add_argument("--stamps", action="store_true")
     options = parser.parse_args()
-    if options.stamps:
-        load_module.TokenStream = KeepingStream  # type: ignore[misc]
+    keeping = patch("tuner.measure.load.TokenStream", KeepingStream) if options.stamps else nullcontext()
     prompts = [Prompt(options.tokens, ids=(10 + number,) * 16) for number in range(options.streams)]
-    samples, effort = run_round(
-        f"http://127.0.0.1:{options.port}",
-        prompts,
-        Schedule(options.streams),
-        limit_s=300,
-        alive=lambda: True,
-    )
+    with keeping:
+        samples, effort = run_round(
+            f"http://127.0.0.1:{options.port}",
+            prompts,
+            Schedule(options.streams),
+            limit_s=300,
+            alive=lambda: True,
+        )
     late_s = []
     for sample, pieces in zip(samples, KeepingStream.kept, strict=False):
         reader = EventReader()

@@ -102,7 +102,7 @@ def test_a_repaired_child_is_launched_next_linked_to_its_parent_and_within_the_b
         space=SPACE,
     )
     end = run.search.run()
-    baseline, parent, child = end.records[:3]
+    _, parent, child = end.records[:3]
     assert parent.role == "known-good" and parent.state == "pruned"
     assert child.role == "repair" and child.repair_of == parent.trial and child.state == "complete"
     assert child.configuration["mem_fraction_static"] == 0.86

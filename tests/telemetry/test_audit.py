@@ -218,10 +218,10 @@ def test_a_driver_that_fails_and_a_file_that_is_odd_are_findings(tmp_path: Path)
 def test_an_audit_is_json_and_lines(tmp_path: Path) -> None:
     found = look(tmp_path, gpu={"power_limit_w": 300.0})
     assert PlatformAudit.from_json(json.loads(json.dumps(found.to_json()))) == found
-    lines = found.shown()
-    assert "box  kernel: 6.14.0-37-generic" in lines
-    assert lines[-3] == "warning  power limit: GPU 1: 300 W of 600 W"
-    assert "nvidia-smi -pl" in lines[-1]
+    lines = [finding.shown() for finding in found.findings]
+    assert "kernel: 6.14.0-37-generic" in lines
+    warning = next(line for line in lines if line.startswith("power limit: GPU 1: 300 W of 600 W ("))
+    assert "nvidia-smi -pl" in warning
 
 
 def test_this_machine_is_audited_quickly() -> None:

@@ -87,11 +87,10 @@ def _on_this_machine(definition: StudyDefinition, owner: str) -> Assembly:
     )
 
 
-def keep_platform(platform: PlatformAudit | None, folder: Path) -> None:
+def keep_platform(platform: PlatformAudit, folder: Path) -> None:
     """Write what the box is beside the study's results."""
-    if platform is not None:
-        text = json.dumps(platform.to_json(), indent=1) + "\n"
-        (folder / PLATFORM_FILE).write_text(text, encoding="utf-8")
+    text = json.dumps(platform.to_json(), indent=1) + "\n"
+    (folder / PLATFORM_FILE).write_text(text, encoding="utf-8")
 
 
 def _prepare(definition: StudyDefinition, executor: LocalExecutor) -> None:

@@ -52,11 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
         terminal=sys.stdout.isatty(),
         width=shutil.get_terminal_size().columns,
     )
-    _introduce(printer, definition, parts)
+    _introduce(printer, definition, parts, in_full=arguments.dry_run)
     if arguments.dry_run:
         return _show_plans(printer, definition, parts)
     store = StudyStore(definition, parts.space, owner=owner, is_alive=is_owner_alive)
-    keep_platform(parts.platform, definition.folder)
+    if parts.platform is not None:
+        keep_platform(parts.platform, definition.folder)
+        store.remarks = tuple(finding.shown() for finding in parts.platform.warnings)
     for dead in store.abandoned_owners():
         ended = parts.sweep(dead)
         if ended:
@@ -66,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     return _conclude(printer, definition, end)
 
 
-def _introduce(printer: ProgressPrinter, definition: StudyDefinition, parts: Assembly) -> None:
+def _introduce(
+    printer: ProgressPrinter, definition: StudyDefinition, parts: Assembly, *, in_full: bool
+) -> None:
     space = parts.space
     size = space.size()
     points = f"{size:,} points" if size is not None else "countless points"
@@ -80,9 +84,11 @@ def _introduce(printer: ProgressPrinter, definition: StudyDefinition, parts: Ass
     printer.line(f"  results: {definition.folder}")
     for note in parts.notes:
         printer.line(f"  {note}")
-    if parts.platform is not None:
-        for line in parts.platform.shown():
-            printer.line(f"  {line}")
+    if parts.platform is None:
+        return
+    shown = parts.platform.findings if in_full else parts.platform.warnings
+    for finding in shown:
+        printer.line(f"  {'warning' if finding.warning else 'box'}  {finding.shown()}")
 
 
 def _show_plans(printer: ProgressPrinter, definition: StudyDefinition, parts: Assembly) -> int:

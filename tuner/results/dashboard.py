@@ -22,6 +22,7 @@ _ARTIFACTS = (
     ("server.log", "text/plain"),
     ("samples.jsonl", "application/jsonl"),
     ("record.json", "application/json"),
+    ("answers.json", "application/json"),
     ("processes.txt", "text/plain"),
     ("py-spy.txt", "text/plain"),
 )

@@ -30,6 +30,8 @@ def trial_note(record: TrialRecord) -> str:
         parts.append("## Measured\n" + _table(_LEVEL_HEAD, map(_level_row, record.levels)))
     if record.fallbacks:
         parts.append("## Asked for, but not running\n" + _list(map(shown_fallback, record.fallbacks)))
+    if record.output:
+        parts.append("## Output\n" + _output(record.output))
     chosen = [f"`{name}` = {value}" for name, value in record.configuration.items()]
     parts.append("## Configuration\n" + (_list(chosen) if chosen else "The tuned flags are left out."))
     if record.launch:
@@ -50,7 +52,12 @@ def trial_note(record: TrialRecord) -> str:
 
 
 def study_note(
-    records: Sequence[TrialRecord], best: Standing | None, label: str, reference: str, verdict: str = ""
+    records: Sequence[TrialRecord],
+    best: Standing | None,
+    label: str,
+    reference: str,
+    verdict: str = "",
+    remarks: Sequence[str] = (),
 ) -> str:
     """A study on one page: what was found so far, and what failed."""
     measured = sum(record.state == COMPLETE for record in records)
@@ -67,6 +74,8 @@ def study_note(
     if failures:
         rows = ((trial, failure["kind"], failure["phase"], failure["summary"]) for trial, failure in failures)
         parts.append("## Failed launches\n" + _table(("trial", "kind", "phase", "what happened"), rows))
+    if remarks:
+        parts.append("## What is known to cost on this box\n" + _list(remarks))
     return "\n\n".join(parts)
 
 
@@ -115,6 +124,18 @@ def _level_row(level: dict[str, Any]) -> tuple[str, ...]:
         f"{server:.1f}" if server is not None else "",
         f"{accept:.2f}" if accept is not None else "",
     )
+
+
+def _output(output: dict[str, Any]) -> str:
+    """What the guard said of the answers."""
+    if output.get("reference"):
+        return "The answers of this server are what all others are compared with."
+    if output["blind"]:
+        return f"The output could not be judged: {output['blind']}"
+    if not output["ok"]:
+        return "**Wrong:** " + "; ".join(output["reasons"])
+    agreement = f" ({output['agreement']:.0%} of the tokens)" if output["agreement"] is not None else ""
+    return f"As the reference answers{agreement}."
 
 
 def _command(record: TrialRecord) -> str:

@@ -61,7 +61,7 @@ class StudyStore:
     """The study of a definition in its Optuna storage.
 
     `owner` names this process so that a trial left RUNNING by a dead one can be told from one that another
-    worker is busy with (`is_alive`).
+    worker is busy with (`is_alive`). `remarks` about the box are shown with the study.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class StudyStore:
         self._space = space
         self._owner = owner
         self._is_alive = is_alive
+        self.remarks: tuple[str, ...] = ()
         self._equivalences: Equivalences = {}
         self._known: set[str] = set()
         self._artifacts: FileSystemArtifactStore | None = None
@@ -217,7 +218,7 @@ class StudyStore:
             return
         with _experimental_allowed():
             label = self._definition.server.label
-            save_note(self._study, study_note(records, best, label, reference, verdict))
+            save_note(self._study, study_note(records, best, label, reference, verdict, self.remarks))
 
     # --- what is queued -----------------------------------------------------------------------------
 

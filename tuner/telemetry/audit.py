@@ -58,16 +58,6 @@ class PlatformAudit:
         """The inverse of `to_json`."""
         return cls(tuple(Finding(**finding) for finding in data))
 
-    def shown(self) -> list[str]:
-        """Lines for a terminal: what the box is, then each warning with its reason and its cure."""
-        plain = [f"{finding.what}: {finding.value}" for finding in self.findings if not finding.warning]
-        lines = [f"box  {line}" for line in plain]
-        for finding in self.warnings:
-            lines.append(f"warning  {finding.what}: {finding.value}")
-            lines.append(f"         {finding.why}")
-            lines.append(f"         cure: {finding.cure}")
-        return lines
-
 
 def audit(box: Box, meter: GpuMeter, probe: GpuProbe, *, root: Path = Path("/")) -> PlatformAudit:
     """Look at the box. Needs no root and never raises; a part that cannot be looked at is a finding too.

@@ -15,6 +15,12 @@ class Finding:
     why: str = ""
     cure: str = ""
 
+    def shown(self) -> str:
+        """For people: `CPU governor: powersave. It costs …; cure: …`."""
+        if not self.warning:
+            return f"{self.what}: {self.value}"
+        return f"{self.what}: {self.value} ({self.why}; cure: {self.cure})"
+
     @classmethod
     def costly(cls, what: str, value: str, why: str, cure: str) -> Finding:
         """A finding that is a warning."""
