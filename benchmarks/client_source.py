@@ -1,4 +1,4 @@
-"""A cheap source of streamed tokens: events that were rendered before, each with the time at which it is sent.
+"""A cheap source of streamed tokens: events rendered before, each with the time at which it is sent.
 
 It answers `/generate` like SGLang (cumulative text and token ids) and whatever else `sglang.bench_serving`
 asks for before it begins, and waits until all streams are there before it sends the first event.

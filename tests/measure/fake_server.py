@@ -69,13 +69,12 @@ class Exchange:
         self.writer.write(chunk(last_event(count, **meta)) + chunk(DONE) + b"0\r\n\r\n")
         await self.writer.drain()
 
-    async def chat(self, tokens: int, *, finish: str | None = None, role: str | None = None) -> None:
-        """A chunk of a chat with the usage so far."""
+    async def chat(self, tokens: int | None, *, finish: str | None = None, role: str | None = None) -> None:
+        """A chunk of a chat, with the usage so far or without any."""
         delta = {"role": role, "content": "x"} if role else {"content": "x"}
-        payload = {
-            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-            "usage": {"prompt_tokens": 5, "total_tokens": 5 + tokens, "completion_tokens": tokens},
-        }
+        payload: dict[str, Any] = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        if tokens is not None:
+            payload["usage"] = {"prompt_tokens": 5, "completion_tokens": tokens}
         self.writer.write(chunk(b"data: " + json.dumps(payload).encode() + b"\n\n"))
         await self.writer.drain()
 

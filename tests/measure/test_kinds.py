@@ -125,11 +125,11 @@ def test_a_busy_client_is_found_out() -> None:
 def test_messages_go_to_the_chat_endpoint_and_count_tokens_by_its_usage() -> None:
     async def answer(exchange: Exchange) -> None:
         await exchange.begin()
-        await exchange.chat(0, role="assistant")
+        await exchange.chat(None, role="assistant")
         for count in (1, 3, 6):
             await exchange.chat(count)
             await asyncio.sleep(0.01)
-        await exchange.chat(6, finish="length")
+        await exchange.chat(None, finish="length")
         await exchange.chat_end(6, prompt=5, cached=2)
 
     prompt = Prompt(6, messages=(("system", "be brief"), ("user", 'what is "completion_tokens":99 about?')))

@@ -98,6 +98,11 @@ def test_a_file_is_read_and_must_hold_enough(tmp_path: Path) -> None:
             "dataset: jsonl, concurrency: 1, dataset_file: /nowhere/own",
             "workload.dataset_file: /nowhere/own: cannot",
         ),
+        (
+            f"{PLAIN}, load: bench-serving, kind: closed",
+            "workload.load: sglang.bench_serving can stand in for batches",
+        ),
+        (f"{PLAIN}, load: other", "workload.load: 'other' is not possible here"),
         (f"{PLAIN}, batches: 9, max_batches: 3", "workload.max_batches: 3 is below the least possible, 9"),
         (f"{PLAIN}, precison: 0.01", "workload.precison: unknown key"),
         (
@@ -181,6 +186,6 @@ def test_the_highest_load_needs_a_range() -> None:
 def test_two_workloads_are_the_same_exactly_when_they_send_the_same() -> None:
     same = read(PLAIN).to_json()
     assert same == read(f"{PLAIN}, precision: 0.5, batches: 7, repeat_limit_s: 1").to_json()
-    for other in ("kind: closed", "dataset: builtin", "warmup_output_tokens: 9"):
+    for other in ("load: bench-serving", "kind: closed", "dataset: builtin", "warmup_output_tokens: 9"):
         assert read(f"{PLAIN}, {other}").to_json() != same
     assert json.loads(json.dumps(same)) == same

@@ -178,12 +178,12 @@ def test_heads_that_three_ranks_cannot_share(real_sglang: RealSGLang, tmp_path: 
 
 
 def test_a_memory_fraction_without_room(real_sglang: RealSGLang, tmp_path: Path) -> None:
-    failure = failure_of(run(real_sglang, tmp_path, flags=", mem_fraction_static: 0.001"))
+    failure = failure_of(run(real_sglang, tmp_path, flags=", mem_fraction_static: 0.0002"))
     assert (failure.kind, failure.cause) == (Kind.MEM_FRACTION_TOO_LOW, Cause.CONFIG)
     hint = next(hint for hint in failure.hints if hint.name == "mem_fraction_static")
     assert hint.direction == "increase"
     assert str(hint.value) in failure.telling_line
-    assert isinstance(hint.value, float) and 0.001 < hint.value < 0.02
+    assert isinstance(hint.value, float) and 0.0002 < hint.value < 0.02
 
 
 def test_an_address_space_that_is_too_small(real_sglang: RealSGLang, tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def optimize(sglang: RealSGLang, folder: Path, *options: str) -> list[str]:
     space.write_text(SPACE)
     return [
         sys.executable, "-m", "tuner", "optimize", "cpu", *sglang.options,
-        "--folder", str(folder / "study"), "--search-space", str(space), "--objective-concurrency", "32", *options,
+        "--folder", str(folder / "study"), "--search-space", str(space), "--objective-concurrency", "32", "--expected-level-s", "3", "--warmup-s", "1",
+        "--guard", "false", *options,
     ]  # fmt: skip
 
 

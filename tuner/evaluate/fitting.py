@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.errors import InputError
 from tuner.evaluate.protocol import LaunchShown
@@ -18,6 +20,8 @@ from tuner.space.configuration import Configuration, Value
 from tuner.space.parameters import AUTO, Boolean, Choice, Float, Integer
 from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
+
+_PYTHON = re.compile(r"^python(\d(\.\d+)?)?$")
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ def fit_to_installation(definition: StudyDefinition, installation: Installation)
         fixed_variables=definition.server.environment,
     )
     _refuse_lossy(definition)
+    if definition.workload.load != "own":
+        server_python(definition.server.argv)
     space = definition.space.without(check.unavailable)
     notes = (*check.notes, *(f"left out of the search: {line}" for line in space.dropped))
     fitted = Fitted(definition, space, installation, notes)
@@ -107,6 +113,17 @@ def fit_to_installation(definition: StudyDefinition, installation: Installation)
     except InputError as error:
         raise InputError(f"baseline: {error.message}", hint=error.hint) from None
     return fitted
+
+
+def server_python(argv: tuple[str, ...]) -> str:
+    """The interpreter of the server's installation, as a word of its command. Raises `InputError`."""
+    for word in argv:
+        if _PYTHON.match(Path(word).name):
+            return word
+    raise InputError(
+        "workload.load: sglang.bench_serving runs in the server's Python, and server.command names none",
+        hint="start the server as `/path/to/python -m sglang.launch_server`",
+    )
 
 
 def _refuse_lossy(definition: StudyDefinition) -> None:

@@ -11,14 +11,16 @@ from tuner.diagnosis.fallbacks import read_fallbacks
 from tuner.errors import TunerError
 from tuner.evaluate.facts import facts_of
 from tuner.evaluate.failures import failure_of_start, failure_under_load, unanswered
-from tuner.evaluate.fitting import Fitted
+from tuner.evaluate.fitting import Fitted, server_python
 from tuner.evaluate.instruments import Instruments
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.output import OutputCheck, OutputGuard
 from tuner.evaluate.protocol import Listener, PhaseNews, Request
 from tuner.evaluate.under_load import RunningServer
 from tuner.launch.protocol import Executor, ServerHandle, StopReport
+from tuner.measure.crosscheck import BenchServing
 from tuner.measure.measurement import LevelSample, LevelSummary, Measurement
+from tuner.measure.seams import RoundLoad
 from tuner.measure.session import LevelVoid, ServerGone, measure
 from tuner.sglang.endpoints import EndpointError, ServerClient
 from tuner.sglang.phases import Phase
@@ -114,10 +116,18 @@ class ServerEvaluator:
             request.nonce,
             _Levels(request, listener),
             objective=self._definition.objective,
+            load=self._load(),
             watch=watch,
             clock=self._clock,
         )
         return measurement
+
+    def _load(self) -> RoundLoad | None:
+        """What sends the requests in place of the tuner's own client, where the study asks for that."""
+        server = self._definition.server
+        if self._definition.workload.load == "own":
+            return None
+        return BenchServing(server_python(server.argv), server.model, server.environment)
 
     def _check_output(self, client: ServerClient, request: Request, info: Mapping[str, Any]) -> OutputCheck:
         if self._guard is None:

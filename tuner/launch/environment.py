@@ -61,6 +61,8 @@ _BEHAVIOUR_PREFIXES = (
     *("KMP_", "OMP_", "TOKENIZERS_", "PYTHON"),
 )
 
+_HARMLESS = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
+
 
 def clean_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """What a server inherits of `inherited`: paths, caches, language and access to models."""
@@ -107,4 +109,4 @@ def _is_inherited(name: str) -> bool:
 
 def _is_behaviour(name: str) -> bool:
     upper = name.upper()  # proxies are written in both cases
-    return upper in _BEHAVIOUR or upper.startswith(_BEHAVIOUR_PREFIXES)
+    return upper not in _HARMLESS and (upper in _BEHAVIOUR or upper.startswith(_BEHAVIOUR_PREFIXES))

@@ -11,6 +11,7 @@ from tuner.measure.estimate import Estimate
 from tuner.measure.lengths import Lengths
 
 KINDS = ("batch", "waves", "closed", "burst", "open")
+LOADS = ("own", "bench-serving")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Workload:
     - `closed`: `concurrency` requests at all times; who is answered asks the next one.
     - `burst`: `concurrency` requests at once every `burst_every_s` seconds, answered or not.
     - `open`: single requests at random moments (Poisson), `rates` of them per second.
+
+    `load` is what sends them: the tuner's `own` client, or `bench-serving`, SGLang's own benchmark (batches
+    of random prompts of one length; see `tuner.measure.crosscheck`).
 
     Levels are `concurrency`, or `rates` for the kind `open`; each is run on the same launch. `requests` is
     how many requests one round of the kinds closed, burst and open sends (see `round_requests`).
@@ -46,6 +50,7 @@ class Workload:
     output_tokens: Lengths | None
     concurrency: tuple[int, ...] = ()
     kind: str = "batch"
+    load: str = "own"
     rates: tuple[float, ...] = ()
     requests: int | None = None
     burst_every_s: float = 1.0
@@ -81,6 +86,7 @@ class Workload:
         """What is sent, JSON-able: two workloads measure the same thing exactly when these are equal."""
         found: dict[str, Any] = {
             "kind": self.kind,
+            "load": self.load,
             "dataset": self.dataset,
             "input_tokens": self.input_tokens.to_json() if self.input_tokens else None,
             "output_tokens": self.output_tokens.to_json() if self.output_tokens else None,

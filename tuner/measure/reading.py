@@ -9,14 +9,14 @@ from tuner.document import Node
 from tuner.errors import InputError
 from tuner.measure.datasets import DATASETS, FILE_DATASETS, open_dataset
 from tuner.measure.lengths import Lengths
-from tuner.measure.measurement import KINDS, Workload
+from tuner.measure.measurement import KINDS, LOADS, Workload
 from tuner.measure.reading_objective import parse_objective
 
 __all__ = ["parse_objective", "parse_workload"]
 
 _WORKLOAD = (
-    "kind", "concurrency", "rate", "requests", "burst_every_s", "dataset", "dataset_file", "input_tokens",
-    "output_tokens", "prefix_tokens", "prefix_groups", "precision", "batches", "max_batches",
+    "kind", "load", "concurrency", "rate", "requests", "burst_every_s", "dataset", "dataset_file",
+    "input_tokens", "output_tokens", "prefix_tokens", "prefix_groups", "precision", "batches", "max_batches",
     "repeat_limit_s", "level_limit_s", "warmup_output_tokens", "warmup_s", "warmup_limit_s",
     "silence_limit_s", "expected_level_s",
 )  # fmt: skip
@@ -43,6 +43,7 @@ def parse_workload(node: Node) -> Workload:
     expected_s = _seconds(keys, "expected_level_s", Workload.expected_level_s, least=0.1)
     workload = Workload(
         kind=kind,
+        load=keys["load"].text(one_of=LOADS) if "load" in keys else Workload.load,
         concurrency=concurrency,
         rates=rates,
         requests=keys["requests"].integer(least=1, most=100_000) if "requests" in keys else None,
@@ -128,6 +129,14 @@ def _check_lengths(node: Node, keys: Mapping[str, Node], workload: Workload) -> 
             if key not in keys:
                 raise node.refuse(f"the key '{key}' is missing")
     lengths = workload.output_tokens
+    one_length = all(one is not None and one.is_fixed for one in (lengths, workload.input_tokens))
+    if workload.load == "bench-serving" and not (
+        workload.kind == "batch" and workload.dataset == "random" and one_length
+    ):
+        raise keys["load"].refuse(
+            "sglang.bench_serving can stand in for batches of random prompts of one length only",
+            hint="leave kind and dataset out, and give numbers as input_tokens and output_tokens",
+        )
     if workload.kind == "waves" and lengths is not None and lengths.is_fixed:
         raise keys["output_tokens"].refuse(
             "in waves the answers end at different times", hint="give a range, such as {low: 64, high: 512}"

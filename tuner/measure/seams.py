@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from tuner.measure.measurement import LevelSample, LevelSummary
+from tuner.measure.load import Schedule, run_round
+from tuner.measure.measurement import ClientEffort, LevelSample, LevelSummary, RequestSample
+from tuner.measure.prompts import Prompt
 from tuner.measure.serverlog import LogReading
 
 
@@ -59,6 +61,47 @@ class MeasureListener(Protocol):
 
     def on_level_void(self, sample: LevelSample) -> None:
         """A level does not count; `sample.void` says why."""
+
+
+class RoundLoad(Protocol):
+    """What sends the requests of a round."""
+
+    def send(
+        self,
+        server: ServerUnderLoad,
+        prompts: Sequence[Prompt],
+        schedule: Schedule,
+        limit_s: float,
+        silence_limit_s: float,
+    ) -> tuple[tuple[RequestSample, ...], ClientEffort | None]:
+        """Send them and wait until all have ended: a sample per prompt, and the client's own effort.
+
+        Requests that have not ended after `limit_s` seconds, when the server is gone, or when nothing came
+        for `silence_limit_s`, carry the reason as their error.
+        """
+
+
+class OwnLoad:
+    """The tuner's own client."""
+
+    def send(
+        self,
+        server: ServerUnderLoad,
+        prompts: Sequence[Prompt],
+        schedule: Schedule,
+        limit_s: float,
+        silence_limit_s: float,
+    ) -> tuple[tuple[RequestSample, ...], ClientEffort | None]:
+        """See `RoundLoad`."""
+        return run_round(
+            server.url,
+            prompts,
+            schedule,
+            limit_s=limit_s,
+            alive=server.alive,
+            silence_limit_s=silence_limit_s,
+            api_key=server.api_key,
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tuner.measure.datasets import Dataset, open_dataset
 from tuner.measure.effort import limited_by_client
 from tuner.measure.highest import next_level
 from tuner.measure.level import requests_void, void_reason
-from tuner.measure.load import SILENT, Schedule, run_round, schedule_of
+from tuner.measure.load import SILENT, Schedule, schedule_of
 from tuner.measure.measurement import (
     ClientEffort,
     LevelSample,
@@ -24,7 +24,15 @@ from tuner.measure.measurement import (
 from tuner.measure.objective import Objective
 from tuner.measure.prompts import SAFE_TOKEN_IDS, Prompt, distinct_share
 from tuner.measure.rounds import Round, round_of, steady_of
-from tuner.measure.seams import LevelWatch, MeasureListener, NoWatch, ServerUnderLoad, TellsLastSpeed
+from tuner.measure.seams import (
+    LevelWatch,
+    MeasureListener,
+    NoWatch,
+    OwnLoad,
+    RoundLoad,
+    ServerUnderLoad,
+    TellsLastSpeed,
+)
 from tuner.measure.serverlog import ServerSeries, joined, series_of
 from tuner.measure.summary import summarise
 from tuner.measure.warmth import halves_agree
@@ -79,6 +87,7 @@ def measure(
     listener: MeasureListener,
     *,
     objective: Objective | None = None,
+    load: RoundLoad | None = None,
     watch: LevelWatch | None = None,
     clock: Clock | None = None,
     token_ids: range = SAFE_TOKEN_IDS,
@@ -87,7 +96,8 @@ def measure(
 
     An `objective` brings its limits, by which requests are judged good; one that looks for the highest load
     within them measures the levels that a bisection between the workload's lowest and highest needs, and
-    no others. `watch` hears when each level begins and ends.
+    no others. `load` sends the requests in place of the tuner's own client (see `crosscheck`). `watch` hears
+    when each level begins and ends.
 
     Returns the summaries and all raw records, void attempts included. The same `seed` sends the same
     prompts, which no other level and no other attempt sends. Raises `ServerGone` when the server dies,
@@ -99,6 +109,7 @@ def measure(
         workload,
         open_dataset(workload, token_ids),
         seed,
+        load or OwnLoad(),
         watch or NoWatch(),
         clock or SystemClock(),
         samples=[],
@@ -125,6 +136,7 @@ class _Session:
     workload: Workload
     dataset: Dataset
     seed: str
+    load: RoundLoad
     watch: LevelWatch
     clock: Clock
     samples: list[LevelSample]
@@ -230,9 +242,10 @@ class _Session:
             requests = tuple(replace(request, round=number) for request in requests)
             sent.prompts.extend(prompts)
             sent.requests.extend(requests)
-            sent.efforts.append(effort)
+            if effort is not None:
+                sent.efforts.append(effort)
             sent.series = joined(sent.series, series_of(self.server.log_readings_since(mark)))
-            sent.void = requests_void(requests) or limited_by_client([effort])
+            sent.void = requests_void(requests) or limited_by_client(sent.efforts[-1:])
             if sent.void:
                 return sent
             try:
@@ -261,16 +274,9 @@ class _Session:
 
     def _send(
         self, prompts: Sequence[Prompt], schedule: Schedule
-    ) -> tuple[tuple[RequestSample, ...], ClientEffort]:
-        return run_round(
-            self.server.url,
-            prompts,
-            schedule,
-            limit_s=self.workload.level_limit_s,
-            alive=self.server.alive,
-            silence_limit_s=self.workload.silence_limit_s,
-            api_key=self.server.api_key,
-        )
+    ) -> tuple[tuple[RequestSample, ...], ClientEffort | None]:
+        limits = (self.workload.level_limit_s, self.workload.silence_limit_s)
+        return self.load.send(self.server, prompts, schedule, *limits)
 
     def _concurrency(self, level: float) -> int | None:
         return None if self.workload.kind == "open" else int(level)

@@ -170,33 +170,41 @@ class TokenStream:
 
         Returns whether that has changed what the stream waits for, or ended it.
         """
-        if self._socket is None:
-            return True
         if self.wants == select.EPOLLIN:
-            try:
-                data = self._socket.recv(_READ_BYTES)
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                self._on_end(f" ({error})")
-                return True
-            if data:
-                self.received(data, now_s)
-            else:
-                self._on_end("")
+            self._read(now_s)
             return self.ended
         if self._connected:
             self._go_on_sending()
-            return self.ended or self.wants == select.EPOLLIN
+        else:
+            self._finish_connecting()
+        return True
+
+    def _read(self, now_s: float) -> None:
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._on_end(f" ({error})")
+            return
+        if data:
+            self.received(data, now_s)
+        else:
+            self._on_end("")
+
+    def _finish_connecting(self) -> None:
+        if self._socket is None:
+            return
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self._refuse(os.strerror(code))
-            return True
+            return
         # One acknowledgement for two chunks; sending them is a fifth of what reading costs.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
         self._connected = True
         self.wants = select.EPOLLIN
-        return True
 
     def received(self, data: bytes, now_s: float) -> None:
         """Account for what came."""
@@ -273,6 +281,10 @@ class TokenStream:
         payload = _payload(event)
         if payload == b"[DONE]":
             self._on_done()
+        elif self._is_chat and b'"choices":' in payload:
+            # A chat's first chunk has no count; nor has one that ends it, where the last one has it.
+            if _ENDED.search(payload):
+                self._chat_end = event
         elif payload.startswith(b"{"):
             self.give_up(f"the server answered in the stream: {_error_text(payload)}")
 

@@ -48,6 +48,7 @@ OVERRIDES = (
     Override("--stop-grace-s", "server.stop_grace_s", "time to end by itself", metavar="S"),
     Override("--expected-start-s", "server.expected_start_s", "for the first estimate of hours", metavar="S"),
     Override("--kind", "workload.kind", "batch, waves, closed, burst or open", "text", "KIND"),
+    Override("--load", "workload.load", "own, or SGLang's bench-serving to check with", "text", "CLIENT"),
     Override("--dataset", "workload.dataset", "what is sent", "text", "KIND"),
     Override("--dataset-file", "workload.dataset_file", "the file of a dataset", "text", "FILE"),
     Override("--input-tokens", "workload.input_tokens", "tokens of a prompt"),
