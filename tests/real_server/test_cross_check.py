@@ -25,7 +25,7 @@ from tuner.measure.session import measure
 
 WORKLOAD = Workload(
     Lengths.fixed(64), Lengths.fixed(128), (8,),
-    batches=6, max_batches=6, repeat_limit_s=300, level_limit_s=120, warmup_output_tokens=32, warmup_s=3,
+    batches=4, max_batches=4, repeat_limit_s=300, level_limit_s=120, warmup_output_tokens=128, warmup_s=0,
 )  # fmt: skip
 
 
@@ -107,9 +107,7 @@ def test_both_clients_agree_and_chats_are_counted(real_sglang: RealSGLang, tmp_p
                 break
         assert overlap(ours, theirs), f"ours {shown(ours)}, sglang.bench_serving {shown(theirs)}"
     assert theirs.whole and ours.whole
-    assert theirs.output_tokens == ours.output_tokens == 6 * 8 * 128
-    # What it reports itself is over the whole time and lies below a decode speed.
-    assert theirs.output_tok_s < theirs.decode_tok_s
+    assert theirs.output_tokens == ours.output_tokens == 4 * 8 * 128
 
 
 def overlap(one: LevelSummary, other: LevelSummary) -> bool:

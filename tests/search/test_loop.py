@@ -16,6 +16,7 @@ from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import Request
 from tuner.results.record import read_records
 from tuner.sglang.phases import Phase
+from tuner.startup.ladder import PhaseSpan
 
 
 def test_baseline_then_known_good_then_the_sampler(tmp_path: Path) -> None:
@@ -97,6 +98,20 @@ def test_a_transient_failure_that_stays_is_pruned(tmp_path: Path) -> None:
     run.search.run()
     assert run.trials[1].state is TrialState.PRUNED
     assert run.trials[1].user_attrs["launches"] == 2
+
+
+def test_a_cold_first_start_is_launched_again_and_not_scored(tmp_path: Path) -> None:
+    """Kernels were compiled: the first seconds of such a server are slower than any later one's."""
+
+    def script(request: Request) -> Outcome:
+        if request.trial == 0 and request.attempt == 1:
+            spans = (PhaseSpan(Phase.JIT_COMPILE, 30.0, 330.0), PhaseSpan(Phase.READY, 330.0, 331.0))
+            return renamed(measured(60.0), phases=spans)
+        return renamed(measured(82.0), phases=(PhaseSpan(Phase.JIT_COMPILE, 30.0, 330.0),))
+
+    end = Run(tmp_path, script, study=with_launches(3)).search.run()
+    assert [record.score for record in end.records] == pytest.approx([82.0, 82.0])
+    assert end.records[0].attempts[0]["summary"].startswith("a cold start: 300 s of compiling")
 
 
 def test_an_environment_failure_stops_the_study_and_a_later_run_resumes_it(tmp_path: Path) -> None:

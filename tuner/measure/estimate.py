@@ -34,11 +34,11 @@ class Estimate:
         return (self.high - self.low) / 2 / abs(self.mean)
 
     def around(self, mean: float) -> Estimate:
-        """The same relative interval around another mean."""
+        """The same relative interval around another mean; nothing that is counted here is below zero."""
         half = self.half_width
         if half is None:
             return Estimate(mean, n=self.n)
-        return Estimate(mean, mean * (1 - half), mean * (1 + half), self.n)
+        return Estimate(mean, max(0.0, mean * (1 - half)), mean * (1 + half), self.n)
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -74,7 +75,7 @@ def steady_of(rounds: Sequence[Round], kind: str) -> Steady:
         speed = estimate(_series(kept, lambda part: part.tokens / part.seconds))
         pace = estimate(_series(kept, lambda part: part.steps / part.seconds))
         gain = estimate(_series(kept, lambda part: part.tokens / max(part.steps, 1e-9)))
-    changes = kind == "waves"  # its speed is meant to change throughout
+    changes = kind in ("waves", "burst", "open")  # their speed is meant to change throughout
     speeds = _series(kept, lambda part: part.tokens / part.seconds)
     return Steady(
         tok_s=speed.around(tok_s),
@@ -140,11 +141,12 @@ def _has_two_gaps(rounds: Sequence[Round]) -> bool:
 
 
 def _gaps_in(requests: Sequence[RequestSample], window: DecodeWindow) -> tuple[float, ...]:
-    """The time between a request's chunks inside the window, of evenly chosen ones where there are many."""
-    found = [
-        later_s - earlier_s
-        for request in requests
-        for earlier_s, later_s in pairwise(request.arrivals_s)
-        if earlier_s >= window.start_s and later_s <= window.end_s
-    ]
+    """The time between a request's chunks inside a piece, of evenly chosen ones where there are many."""
+    starts_s = [start_s for start_s, _ in window.pieces]
+    found = []
+    for request in requests:
+        for earlier_s, later_s in pairwise(request.arrivals_s):
+            piece = bisect_right(starts_s, earlier_s) - 1
+            if piece >= 0 and later_s <= window.pieces[piece][1]:
+                found.append(later_s - earlier_s)
     return tuple(found[:: 1 + len(found) // _MOST_GAPS])

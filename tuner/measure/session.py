@@ -264,11 +264,9 @@ class _Session:
         if len(rounds) < self.workload.batches:
             return False
         steady = steady_of(rounds, self.workload.kind)
-        half = steady.tok_s.half_width
-        if half is None:
-            return self.workload.batches == self.workload.max_batches == len(rounds)
         even = not steady.drift and len(rounds) - steady.dropped >= self.workload.batches
-        return even and half <= self.workload.precision
+        half = steady.tok_s.half_width
+        return even and half is not None and half <= self.workload.precision
 
     # --- requests -----------------------------------------------------------------------------------
 

@@ -63,10 +63,10 @@ class Recorder(Listener):
             leftovers=outcome.leftovers,
         )
 
-    def retry(self) -> None:
-        """The failure was transient: keep it as an earlier attempt and go on."""
-        if self.record.failure is not None:
-            self._change(attempts=(*self.record.attempts, self.record.failure), failure=None)
+    def retry(self, why: str = "") -> None:
+        """This launch does not count: keep its failure, or `why` it does not, as an earlier attempt."""
+        attempt = self.record.failure or {"kind": "not-scored", "summary": why}
+        self._change(attempts=(*self.record.attempts, attempt), failure=None, levels=())
 
     def close(self, record: TrialRecord) -> None:
         """Replace the record by its final form."""

@@ -113,13 +113,14 @@ class Search:
         objective, announced = self._definition.objective, False
         while True:
             records = self._log.records()
-            plan = plan_of(records, objective, self._budget.kept(records))
-            if plan is None or len(objective.goals) > 1:
+            kept = self._budget.kept(records)
+            plan = plan_of(records, objective, kept)
+            if plan is None or not kept or len(objective.goals) > 1:
                 return self._end(reason, records, None)
             done = launches_of(records, objective)
             arm = next_arm(plan, done)
             if arm is None or self._budget.is_used_up(records):
-                return self._end(reason, records, judge(plan, done) if done else None)
+                return self._end(reason, records, judge(plan, done))
             if not announced:
                 announced = True
                 self._listener.on_confirmation(reason, plan.launches)
@@ -138,9 +139,10 @@ class Search:
 
     def _run_trial(self, proposal: Proposal) -> None:
         self._listener.on_trial(proposal)
+        is_first = not any(record.ready_s is not None for record in self._log.records())
         recorder = self._log.begin(self._runner.new_record(proposal))
         try:
-            outcome = self._runner.run(proposal, recorder, self._listener)
+            outcome = self._runner.run(proposal, recorder, self._listener, is_first=is_first)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             why = "it was interrupted" if interrupted else str(error).partition("\n")[0]

@@ -17,8 +17,10 @@ from tuner.results.record import COMPLETE, PRUNED, RUNNING, TrialRecord
 from tuner.results.recorder import Recorder
 from tuner.search.reference import excesses, shown_excesses
 from tuner.search.store import Proposal
+from tuner.sglang.phases import Phase
 from tuner.study.definition import StudyDefinition
 
+_COLD_S = 20.0
 _ATTEMPTS = 2
 """Launches of one trial at most: a transient failure is tried once more."""
 
@@ -53,10 +55,11 @@ class TrialRunner:
             tuner_version=__version__,
         )
 
-    def run(self, proposal: Proposal, recorder: Recorder, listener: Listener) -> Outcome:
+    def run(self, proposal: Proposal, recorder: Recorder, listener: Listener, *, is_first: bool) -> Outcome:
         """Launch, and launch once more where the failure may pass.
 
-        Raises what no configuration could change (`TunerError`) and `KeyboardInterrupt`.
+        The first launch of a study (`is_first`) is repeated too where it had to compile kernels: a cold
+        start is not scored. Raises what no configuration could change (`TunerError`) and `KeyboardInterrupt`.
         """
         both = _Both(recorder, listener)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -70,9 +73,10 @@ class TrialRunner:
             )
             outcome = self._evaluate(request, both)
             transient = outcome.failure is not None and outcome.failure.cause is Cause.TRANSIENT
-            if not transient or not outcome.clean or attempt == _ATTEMPTS:
+            cold_s = _compiled_s(outcome) if is_first and outcome.failure is None else 0.0
+            if not (transient or cold_s) or not outcome.clean or attempt == _ATTEMPTS:
                 break
-            recorder.retry()
+            recorder.retry(f"a cold start: {cold_s:.0f} s of compiling; it is not scored" if cold_s else "")
         return outcome
 
     def concluded(self, record: TrialRecord, outcome: Outcome) -> TrialRecord:
@@ -113,6 +117,12 @@ class TrialRunner:
             outcome = Outcome(failure=failure, took_s=self._clock.monotonic_s() - started_s)
             listener.on_outcome(request, outcome)
             return outcome
+
+
+def _compiled_s(outcome: Outcome) -> float:
+    """Seconds that a start spent compiling kernels, where they are worth mentioning."""
+    seconds = sum(span.seconds for span in outcome.phases if span.phase is Phase.JIT_COMPILE)
+    return seconds if seconds >= _COLD_S else 0.0
 
 
 class _Both(Listener):
