@@ -221,3 +221,12 @@ def test_a_cut_line_is_refused() -> None:
     line = level_to_line(level(GOOD))
     with pytest.raises(ValueError):
         level_from_line(line[:-10])
+
+
+def test_loads_whose_speed_is_meant_to_change_are_neither_drifting_nor_jumping() -> None:
+    waves = [[steady(0.5, 100, length) for length in (60, 120, 200)] for _ in range(3)]
+    sample = replace(rounds(*waves, concurrency=3), kind="waves")
+    found = summarise(sample)
+    assert (found.drift, found.bimodal, found.warnings) == (0.0, False, ())
+    assert found.n == 3
+    assert found.low is not None and found.low >= 0
