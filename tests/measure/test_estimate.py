@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measure.estimate import Estimate, estimate, independent_estimate, student_t
+from tuner.measure.estimate import Estimate, estimate, independent_estimate
 
 
 def autoregressive(count: int, coefficient: float, generator: random.Random) -> list[float]:
@@ -54,20 +54,6 @@ def test_independent_values_have_students_interval() -> None:
     assert found.low == pytest.approx(10 - 12.7062, rel=1e-4)
     assert found.high == pytest.approx(10 + 12.7062, rel=1e-4)
     assert independent_estimate([7.0]) == Estimate(7.0, n=1)
-
-
-@pytest.mark.parametrize(
-    ("degrees", "quantile"),
-    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (5, 2.5706), (10, 2.2281), (30, 2.0423), (1000, 1.9623)],
-)
-def test_students_quantile(degrees: float, quantile: float) -> None:
-    assert student_t(degrees) == pytest.approx(quantile, rel=0.002)
-
-
-@given(st.floats(1, 200), st.floats(1, 200))
-def test_students_quantile_falls(one: float, other: float) -> None:
-    low, high = sorted((one, other))
-    assert student_t(low) >= student_t(high) > 1.959
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=200))

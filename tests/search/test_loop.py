@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.trial import TrialState
 
-from tests.search.scripted import STUDY, Run, failed, measured, renamed, speed, with_launches
+from tests.search.scripted import STUDY, Run, failed, measured, renamed, speed, summary, with_launches
 from tuner.diagnosis.failure import Cause, Kind
 from tuner.errors import BrokenEnvironment, InputError
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import Request
+from tuner.measure.measurement import Measurement
 from tuner.results.record import read_records
+from tuner.search.reference import nearest_miss
 from tuner.sglang.phases import Phase
 from tuner.startup.ladder import PhaseSpan
 
@@ -300,3 +303,18 @@ def test_hours_and_time_of_day_end_a_study(tmp_path: Path) -> None:
     )
     end = run.search.run()
     assert "until 2023-11-14T22:43" in end.reason or "it is 2023" in end.reason
+
+
+def test_where_nothing_meets_the_limits_the_nearest_is_named(tmp_path: Path) -> None:
+    study = STUDY + "objective: {concurrency: 1, limits: {ttft_p99_ms: 25}}\n"
+
+    def script(request: Request) -> Outcome:
+        levels = (replace(summary(80.0), latency_ms={"ttft_p99_ms": 30.0 + request.trial}),)
+        return renamed(measured(80.0), measurement=Measurement(levels))
+
+    run = Run(tmp_path, script, study=study)
+    end = run.search.run()
+    assert end.best is None
+    told = nearest_miss(end.records, run.definition.objective)
+    assert told.startswith("no configuration meets") and "trial 0" in told and "20%" in told
+    assert run.trials[0].constraints == {"ttft_p99_ms": pytest.approx(0.2)}

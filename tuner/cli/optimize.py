@@ -14,7 +14,7 @@ from tuner.results.export import choose
 from tuner.results.standings import front
 from tuner.search.budget import BudgetKeeper
 from tuner.search.loop import Search, SearchEnd
-from tuner.search.reference import nearest_to_limits
+from tuner.search.reference import nearest_miss
 from tuner.search.store import StudyStore
 from tuner.study.definition import StudyDefinition
 from tuner.study.finding import load_study
@@ -105,7 +105,7 @@ def _conclude(printer: ProgressPrinter, definition: StudyDefinition, end: Search
     printer.line("" if end.verdict is not None else f"\nthe search ends: {end.reason}")
     artifacts = definition.folder / "artifacts"
     printer.line(f"look at it: optuna-dashboard {definition.storage} --artifact-dir {artifacts}")
-    nearest = nearest_to_limits(end.records)
+    nearest = nearest_miss(end.records, definition.objective)
     if nearest:
         printer.line(nearest)
     if end.best is None:

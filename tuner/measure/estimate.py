@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tuner.verdict.student import t_quantile
+
 _MOST_BLOCKS = 32
 _FEWEST_VALUES = 4
 _CORRELATION_BOUNDS = (-0.3, 0.97)
-_Z = 1.959963984540054
+_UPPER = 0.975
+"""The quantile at which a two-sided 95 % interval ends."""
 
 
 @dataclass(frozen=True)
@@ -71,28 +74,8 @@ def independent_estimate(values: Sequence[float]) -> Estimate:
     if count < 2:
         return Estimate(mean, n=count)
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    half = student_t(count - 1) * math.sqrt(variance / count)
+    half = t_quantile(_UPPER, count - 1) * math.sqrt(variance / count)
     return Estimate(mean, mean - half, mean + half, count)
-
-
-def student_t(degrees: float) -> float:
-    """The 97.5 % quantile of Student's t; degrees of freedom may be fractions, at least 1.
-
-    Exact for 1 and 2, else the Cornish-Fisher series around the normal quantile: within 0.5 % from 3 on.
-    """
-    if degrees < 2:
-        at_one, at_two = 12.706204736432095, 4.302652729911275
-        return at_one + (at_two - at_one) * (max(1.0, degrees) - 1.0)
-    if degrees == 2:
-        return 4.302652729911275
-    z, v = _Z, degrees
-    return (
-        z
-        + (z**3 + z) / (4 * v)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * v**4)
-    )
 
 
 def _blocks(values: Sequence[float]) -> list[float]:
@@ -118,7 +101,7 @@ def _half_width(blocks: Sequence[float]) -> float:
     inflation = min(inflation, 0.9 * count)
     variance = squares / (count - inflation)  # the sample variance falls short by the same inflation
     independent = (count - 1) * (1 - correlation) / (1 + correlation) if correlation > 0 else count - 1
-    return student_t(max(2.0, independent)) * math.sqrt(variance * inflation / count)
+    return t_quantile(_UPPER, round(max(2.0, independent), 1)) * math.sqrt(variance * inflation / count)
 
 
 def lag_correlation(values: Sequence[float]) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.evaluate.outcome import ServerFacts
-from tuner.measure.measurement import Measurement
+from tuner.measure.measurement import LevelSummary, Measurement
+from tuner.measure.objective import Objective, nearest_to_limits
 from tuner.results.record import COMPLETE, TrialRecord
-from tuner.results.standings import MINIMIZE
+from tuner.results.standings import MINIMIZE, standings
 from tuner.search.roles import BASELINE, KNOWN_GOOD
 from tuner.study.definition import StudyDefinition
 
@@ -77,15 +79,25 @@ def shown_excesses(
     return small + large
 
 
-def nearest_to_limits(records: Sequence[TrialRecord]) -> str:
-    """Where nothing meets what was asked for: the trial that misses it least. Empty where one does."""
-    measured = [record for record in records if record.state == COMPLETE and record.excesses]
-    if not measured or any(not record.infeasible for record in measured):
+def nearest_miss(records: Sequence[TrialRecord], objective: Objective) -> str:
+    """Where nothing that ran meets what was asked for: which trial comes nearest. Empty where one does."""
+    measured = [record for record in records if record.state == COMPLETE]
+    if not measured or standings(records):
         return ""
-    nearest = min(measured, key=lambda record: max(record.excesses.values()))
-    return f"no configuration meets what was asked for; trial {nearest.trial} misses it least: " + "; ".join(
-        nearest.infeasible
+    told = nearest_to_limits(
+        [(f"trial {record.trial}", _measurement(record)) for record in measured], objective
     )
+    if told:
+        return told
+    nearest = min(measured, key=lambda record: max(record.excesses.values(), default=math.inf))
+    missed = "; ".join(nearest.infeasible) or "its score is 0"
+    return f"no configuration meets what was asked for; trial {nearest.trial} misses it least: {missed}"
+
+
+def _measurement(record: TrialRecord) -> Measurement:
+    """The levels as they were summarised; what they are made of in detail is left out."""
+    detail = {"steps": None, "accepted": None}
+    return Measurement(tuple(LevelSummary(**{**level, **detail}) for level in record.levels))
 
 
 def _capacities(definition: StudyDefinition, facts: ServerFacts) -> list[tuple[str, str, int, int | None]]:
