@@ -23,7 +23,8 @@ def rounds(*found: list[RequestSample], concurrency: int = 1) -> LevelSample:
 
 GOOD = steady(0.25, 100, 50)
 BUSY = ClientEffort(seconds=3.0, cpu_share=0.97, lag_p99_ms=9.0, late_share=0.1)
-LATE = ClientEffort(seconds=3.0, cpu_share=0.2, lag_p99_ms=80.0, late_share=0.4)
+LATE = ClientEffort(seconds=3.0, cpu_share=0.7, lag_p99_ms=80.0, late_share=0.4)
+STARVED = ClientEffort(seconds=3.0, cpu_share=0.2, lag_p99_ms=80.0, late_share=0.4)
 AT_EASE = ClientEffort(seconds=3.0, cpu_share=0.2, lag_p99_ms=2.0, late_share=0.0)
 TOO_SHORT = ClientEffort(seconds=0.1, cpu_share=1.0, lag_p99_ms=0.0, late_share=0.0)
 
@@ -177,10 +178,20 @@ def test_void_levels(void: LevelSample, reason: str) -> None:
         level(replace(GOOD, cached_tokens=10)),
         level(replace(GOOD, cached_tokens=70, shared_tokens=60)),
         replace(level(GOOD), client=(AT_EASE, TOO_SHORT)),
+        replace(level(GOOD), client=(AT_EASE, STARVED)),
     ],
 )
 def test_levels_that_count(sample: LevelSample) -> None:
     assert void_reason(sample) == ""
+
+
+def test_a_client_that_others_kept_from_its_core_is_a_warning() -> None:
+    at_ease, starved = (summarise(replace(level(GOOD), client=(one,))) for one in (AT_EASE, STARVED))
+    assert at_ease.warnings == ()
+    assert len(starved.warnings) == 1
+    assert "kept the load client from its core" in starved.warnings[0]
+    assert "late for 40% of the time" in starved.warnings[0]
+    assert starved.decode_tok_s == at_ease.decode_tok_s
 
 
 def test_the_raw_record_survives_its_line() -> None:

@@ -25,7 +25,7 @@ _HARMLESS = re.compile(
     r"|compile with `TORCH_USE_(?:CUDA|HIP)_DSA"
     r"|search for `cuda|open an issue on github|possible solutions"
     r"|^\s*\d\. (?:set|disable|use|try|reduce|lower|decrease)\b"
-    r"|if reserved but unallocated memory is large|expandable_segments"
+    r"|^(?!.*(?:OutOfMemoryError|out of memory)).*(?:if reserved but unallocated|expandable_segments)"
     r"|\[repeated \d+x across cluster\]"
     r"|^\s*usage: |^\s*\[-{1,2}\w|^\s+\[?--\w"
     r"|server_args=|^Namespace\(|ServerArgs\((?!\))|launch_command"

@@ -13,8 +13,12 @@ CPU_SHARE_LIMIT = 0.85
 what looks like the server's speed is the client's."""
 
 LATE_SHARE_LIMIT = 0.25
-"""The loop woke up late for this share of the time: others took its core, or it never caught up. Single
-hiccups of some 10 ms, which move the ends of a window of seconds by less than 1 %, stay far below."""
+"""The loop woke up late for this share of the time. Single hiccups of some 10 ms, which move the ends of a
+window of seconds by less than 1 %, stay far below."""
+
+_OWN_WORK = 0.5
+"""A late loop that needed less of its core was kept from it by others, as on a small box where the server
+takes every core: its stamps are coarse, but what it counts over a window is still the server's speed."""
 
 _TICK_S = 0.02
 _SHORTEST_S = 0.5
@@ -67,9 +71,27 @@ def limited_by_client(efforts: Sequence[ClientEffort]) -> str:
                 f"the load client was the limit: it needed {effort.cpu_share:.0%} of a core, "
                 f"more than {CPU_SHARE_LIMIT:.0%}"
             )
-        if effort.late_share > LATE_SHARE_LIMIT:
-            return (
-                f"the load client was the limit: it was late for {effort.late_share:.0%} of the time "
-                f"(99 % of its timers within {effort.lag_p99_ms:.0f} ms)"
-            )
+        if effort.late_share > LATE_SHARE_LIMIT and effort.cpu_share > _OWN_WORK:
+            return f"the load client was the limit: {_lateness(effort)}"
     return ""
+
+
+def kept_waiting(efforts: Sequence[ClientEffort]) -> str:
+    """A sentence on rounds in which others kept the client from its core, or the empty string."""
+    late = [
+        effort for effort in efforts if effort.seconds >= _SHORTEST_S and effort.late_share > LATE_SHARE_LIMIT
+    ]
+    if not late:
+        return ""
+    worst = max(late, key=lambda effort: effort.late_share)
+    return (
+        "other processes kept the load client from its core, so times of single tokens are coarse: "
+        + _lateness(worst)
+    )
+
+
+def _lateness(effort: ClientEffort) -> str:
+    return (
+        f"it was late for {effort.late_share:.0%} of the time "
+        f"(99 % of its timers within {effort.lag_p99_ms:.0f} ms) and needed {effort.cpu_share:.0%} of a core"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner.measure.effort import kept_waiting
 from tuner.measure.latency import Latencies, Limit, latency_percentiles
 from tuner.measure.level import requests_by_round, rounds_of
 from tuner.measure.measurement import LevelSample, LevelSummary, RequestSample
@@ -102,6 +103,8 @@ def _warnings(
     cached = sum(request.cached_tokens for request in level.requests)
     if cached < _UNSHARED * meant:
         found.append(f"{meant} prompt tokens were meant to come from the prefix cache, {cached} did")
+    if late := kept_waiting(level.client):
+        found.append(late)
     return found
 
 
