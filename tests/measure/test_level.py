@@ -24,6 +24,7 @@ def rounds(*found: list[RequestSample], concurrency: int = 1) -> LevelSample:
 GOOD = steady(0.25, 100, 50)
 BUSY = ClientEffort(seconds=3.0, cpu_share=0.97, lag_p99_ms=9.0, late_share=0.1)
 LATE = ClientEffort(seconds=3.0, cpu_share=0.7, lag_p99_ms=80.0, late_share=0.4)
+STOPPED = ClientEffort(seconds=3.0, cpu_share=0.01, lag_p99_ms=400.0, late_share=0.4)
 STARVED = ClientEffort(seconds=3.0, cpu_share=0.2, lag_p99_ms=80.0, late_share=0.4)
 AT_EASE = ClientEffort(seconds=3.0, cpu_share=0.2, lag_p99_ms=2.0, late_share=0.0)
 TOO_SHORT = ClientEffort(seconds=0.1, cpu_share=1.0, lag_p99_ms=0.0, late_share=0.0)
@@ -164,6 +165,10 @@ def test_missing_cache_hits_are_said() -> None:
         (
             replace(level(GOOD), client=(LATE,)),
             "the load client was the limit: it was late for 40% of the time",
+        ),
+        (
+            replace(level(GOOD), client=(STOPPED,)),
+            "the load client was the limit: it was late for 40% of the time (99 % of its timers within 400 ms)",
         ),
     ],
 )

@@ -131,5 +131,5 @@ def chats_are_counted(server: Server) -> None:
     for sample in samples:
         assert sample.error == ""
         assert sample.output_tokens == 24
-        assert len(sample.arrivals_s) > 12
+        assert len(sample.arrivals_s) > 4  # a chunk is a piece of text, which may take several tokens
         assert sample.prompt_tokens > 0

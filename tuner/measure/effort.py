@@ -20,6 +20,9 @@ _OWN_WORK = 0.5
 """A late loop that needed less of its core was kept from it by others, as on a small box where the server
 takes every core: its stamps are coarse, but what it counts over a window is still the server's speed."""
 
+_STOP_LIMIT = 0.1
+"""Unless it was stopped for this part of a round at once: then so much of the window's length is chance."""
+
 _TICK_S = 0.02
 _SHORTEST_S = 0.5
 """A shorter round says too little: one hiccup would be a large share of it."""
@@ -71,7 +74,9 @@ def limited_by_client(efforts: Sequence[ClientEffort]) -> str:
                 f"the load client was the limit: it needed {effort.cpu_share:.0%} of a core, "
                 f"more than {CPU_SHARE_LIMIT:.0%}"
             )
-        if effort.late_share > LATE_SHARE_LIMIT and effort.cpu_share > _OWN_WORK:
+        if effort.late_share > LATE_SHARE_LIMIT and (
+            effort.cpu_share > _OWN_WORK or effort.lag_p99_ms > _STOP_LIMIT * effort.seconds * 1e3
+        ):
             return f"the load client was the limit: {_lateness(effort)}"
     return ""
 
