@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.measure.measurement import RequestSample
 from tuner.measure.statistics import median, percentile
-from tuner.measure.window import NoWindow, decode_window
+from tuner.measure.window import NoWindow, decode_window, slices_of
 
 
 def request(arrivals_s: list[float], tokens: list[int] | None = None, sent_s: float = 0.0) -> RequestSample:
@@ -102,6 +102,10 @@ def test_queued_requests_that_begin_before_the_first_finish_count() -> None:
             [request([1.0, 1.2], sent_s=0.0), request([3.0, 3.2], sent_s=2.0)],
             "no time lies between the last send and the first finish",
         ),
+        (
+            [request([2.0] * 40), request([2.0] * 40), request([3.0, 3.1, 3.2])],
+            "all that came between the last send and the first finish was read at one moment",
+        ),
     ],
 )
 def test_what_is_too_little_to_divide_is_said(requests: list[RequestSample], reason: str) -> None:
@@ -116,6 +120,7 @@ def test_any_arrivals_give_a_finite_rate_or_a_reason(arrivals: list[list[float]]
     except NoWindow:
         return
     total = sum(len(times) for times in arrivals)
+    assert len(slices_of([request(sorted(times)) for times in arrivals], window)) <= total
     assert window.length_s > 0
     assert 0 < window.tokens <= total
     assert 1 <= window.running <= len(arrivals)

@@ -84,7 +84,8 @@ def decode_window(
     """The window of a round whose requests all returned tokens.
 
     Raises `NoWindow` where there is nothing to divide: no tokens from a request, no time between the two
-    ends, or fewer tokens in between than the level has requests (at least 4).
+    ends, fewer tokens in between than the level has requests (at least 4), or none whose time is known,
+    because a client that was kept from its core read them all together.
     """
     if not requests or not all(request.arrivals_s for request in requests):
         raise NoWindow("not every request returned tokens")
@@ -104,6 +105,8 @@ def decode_window(
         raise NoWindow(
             f"only {window.tokens:.1f} tokens lie between {ends}, and at least {fewest} are needed"
         )
+    if not window.mean_running:
+        raise NoWindow(f"all that came between {ends} was read at one moment")
     return window
 
 
@@ -113,7 +116,8 @@ def slices_of(
     """The window cut into stretches of about `steps_each` engine steps, in order of time."""
     tokens = [Progress.of_tokens(request) for request in requests]
     steps = [Progress.of_steps(request) for request in requests]
-    all_steps = window.steps / max(1e-9, window.mean_running)
+    # Where hardly anything runs, every engine step is still one request's step.
+    all_steps = window.steps / max(1.0, window.mean_running)
     each_s = window.length_s / max(1, round(all_steps / steps_each))
     found: list[Slice] = []
     rest = Slice(0.0, 0.0, 0.0)  # what a piece leaves when it is no multiple of `each_s`
