@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuner.sglang.endpoints import EndpointError, ServerClient, resolved_values
+from tuner.sglang.endpoints import EndpointError, ServerClient, last_gen_tok_s, resolved_values
 
 Answer = tuple[int, str]
 TOKEN = json.dumps({"text": "mu", "meta_info": {"completion_tokens": 1}})
@@ -203,3 +203,17 @@ def test_what_the_server_really_uses_is_read_under_canonical_names() -> None:
 def test_other_versions_report_under_other_names(info: dict[str, Any], expected: dict[str, Any]) -> None:
     names = ["cuda_graph_max_bs", "max_running_requests", "speculative", "nsa_decode_backend"]
     assert resolved_values(info, names) == expected
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([{"last_gen_throughput": 751.8}], 751.8),
+        ([{"last_gen_throughput": 400.0}, {"last_gen_throughput": 380.5}], 780.5),
+        ([{"last_gen_throughput": 0.0}], None),
+        ([{}], None),
+        ("odd", None),
+    ],
+)
+def test_the_last_speed_is_that_of_all_data_parallel_ranks(states: Any, expected: float | None) -> None:
+    assert last_gen_tok_s({"internal_states": states}) == expected

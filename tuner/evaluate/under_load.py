@@ -9,7 +9,7 @@ from tuner.clock import Clock
 from tuner.errors import TunerError
 from tuner.launch.protocol import ServerHandle
 from tuner.measure.serverlog import DecodeReading, LogReading, PrefillMark, RetractionMark
-from tuner.sglang.endpoints import ServerClient
+from tuner.sglang.endpoints import ServerClient, last_gen_tok_s
 from tuner.sglang.events import DecodeBatch, LogEvent, PrefillBatch, Retraction
 from tuner.sglang.log import LogReader
 
@@ -19,7 +19,7 @@ _IDLE_EVERY_S = 0.2
 
 
 class RunningServer:
-    """Implements `tuner.measure.session.ServerUnderLoad` on a handle and a client."""
+    """Implements `ServerUnderLoad` and `TellsLastSpeed` of the measuring room on a handle and a client."""
 
     def __init__(self, handle: ServerHandle, client: ServerClient, clock: Clock) -> None:
         self._handle = handle
@@ -47,6 +47,13 @@ class RunningServer:
             if self._clock.monotonic_s() >= deadline_s:
                 raise TunerError(f"requests were still running after {_IDLE_LIMIT_S:g} s")
             self._clock.sleep(_IDLE_EVERY_S)
+
+    def last_gen_tok_s(self) -> float | None:
+        """What it remembers of its last decode line; None where it does not answer."""
+        try:
+            return last_gen_tok_s(self._client.server_info())
+        except TunerError:
+            return None
 
     def log_mark(self) -> int:
         """How long the log is."""

@@ -167,6 +167,13 @@ def resolved_values(server_info: Mapping[str, Any], canonical_names: Iterable[st
     return found
 
 
+def last_gen_tok_s(server_info: Mapping[str, Any]) -> float | None:
+    """The speed of the last decode line (tok/s), over all data-parallel ranks; None where there is none."""
+    speeds = [state.get("last_gen_throughput") for state in _states(server_info)]
+    known = [float(speed) for speed in speeds if isinstance(speed, (int, float)) and speed > 0]
+    return sum(known) if known else None
+
+
 def _resolved(info: Mapping[str, Any], name: str) -> Any:
     if name == "speculative":
         return (
