@@ -177,7 +177,7 @@ def plan_of(script: str, *, variables: tuple[tuple[str, str], ...] = ()) -> Laun
     return LaunchPlan(command=(sys.executable, "-c", script), flags=(), variables=variables)
 
 
-def wait_for(condition: Callable[[], object], what: str, *, limit_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, *, limit_s: float = 90.0) -> None:
     """Wait until `condition` holds; fail with `what` after the limit."""
     deadline_s = time.monotonic() + limit_s
     while not condition():

@@ -112,8 +112,9 @@ def judge(
     }
     reasons: list[str] = []
     if not why_blind:
-        for name, found in scores.items():
-            reasons += [f"{name}: {reason}" for reason in _reasons(found, limits)]
+        for name, round_ in ((ALONE, answers.alone), (UNDER_LOAD, answers.under_load)):
+            error = next((answer.error for answer in round_ if answer.error), "")
+            reasons += [f"{name}: {reason}" for reason in _reasons(scores[name], limits, error)]
         expected = reference.accept_length if accept_length_expected is None else accept_length_expected
         collapsed = accept_collapse(answers.accept_length, expected)
         reasons += [collapsed] if collapsed else []
@@ -172,11 +173,12 @@ def accept_collapse(accept_length: float | None, expected: float | None) -> str:
     )
 
 
-def _reasons(found: Score, limits: Limits) -> list[str]:
+def _reasons(found: Score, limits: Limits, error: str) -> list[str]:
+    """Why the answers of a round are wrong; `error` is that of the first prompt without an answer."""
     answered = found.prompts - found.unanswered
     reasons = []
     for count, own, more, what in (
-        (found.unanswered, limits.own.unanswered, 0.0, "prompts got no answer"),
+        (found.unanswered, limits.own.unanswered, 0.0, f"prompts got no answer ({error})"),
         (found.undefined, limits.own.undefined, 0.0, "answers have probabilities that are no numbers"),
         (found.dropped, limits.own.dropped, 0.0, "answers lack tokens that they claim to have"),
         (found.strange, limits.own.strange, 0.0, "answers are no text"),

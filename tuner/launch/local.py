@@ -102,7 +102,7 @@ class LocalExecutor:
             (folder / ENVIRONMENT_NAME).write_text(
                 json.dumps(recorded(environment), indent=2) + "\n", "utf-8"
             )
-            log_file = log_path.open("xb")
+            log_file = log_path.open("ab")  # appending, as several processes write to it at once
         except OSError as error:
             raise BrokenEnvironment(
                 f"the log of a server cannot be written: {error}",
