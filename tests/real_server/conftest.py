@@ -26,7 +26,14 @@ class RealSGLang:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(STUBS)}
+        # A computing thread per core takes the cores from SGLang's own other processes: the threads of one
+        # step wait for each other, and steps of 5 ms become steps of seconds wherever anything else runs.
+        return {
+            "SGLANG_USE_CPU_ENGINE": "1",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(STUBS),
+        }
 
     @property
     def options(self) -> list[str]:

@@ -78,6 +78,11 @@ def taken(client: ServerClient) -> AnswerSet:
     return take_answers(ServerAnswers(client, CLOCK, limit_s=120.0), read_prompts(), concurrency=CONCURRENCY)
 
 
+def told(answers: AnswerSet) -> list[str]:
+    """The errors of the prompts without an answer."""
+    return [answer.error for answer in (*answers.alone, *answers.under_load) if answer.error]
+
+
 @pytest.mark.real_server
 @pytest.mark.timeout(900)
 def test_the_same_model_passes_and_another_does_not(real_sglang: RealSGLang, tmp_path: Path) -> None:
@@ -93,13 +98,14 @@ def test_the_same_model_passes_and_another_does_not(real_sglang: RealSGLang, tmp
     assert [answer.error for answer in answers if answer.error] == []
     assert all(len(answer.choices) == len(answer.token_ids) == len(answer.logprobs) for answer in answers)
     same = judge(reference, again)
-    assert (same.ok, same.blind) == (True, ""), same
+    assert (same.ok, same.blind) == (True, ""), (same, told(again))
 
     # The same weights in another configuration: smaller chunks, few at once.
     flags = (("--chunked-prefill-size", ("64",)), ("--max-running-requests", ("4",)))
     with serving(real_sglang, tmp_path / "other", default, *flags) as client:
-        other = judge(reference, taken(client))
-    assert (other.ok, other.blind) == (True, ""), other
+        answers_of_other = taken(client)
+    other = judge(reference, answers_of_other)
+    assert (other.ok, other.blind) == (True, ""), (other, told(answers_of_other))
 
     # Other weights: what a kernel that garbles amounts to.
     garbled = model_with(real_sglang, tmp_path, 2)
