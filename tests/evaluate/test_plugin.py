@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_a_night_in_virtual_time_takes_seconds_and_ends_with_a_verdict(tmp_path:
     done = tuner("optimize", "--folder", str(tmp_path / "night"), *evaluator, "--launches", "24")
     assert done.returncode == 0, done.stderr
     assert "verdict: faster by" in done.stdout
-    assert "12:" in done.stdout  # minutes of a start, as on the real box
+    started = [int(minutes) for minutes in re.findall(r"ready after (\d+):\d\d", done.stdout)]
+    assert len(started) > 6 and min(started) >= 8  # minutes of a start, as on the real box
     unknown = tuner("optimize", "--folder", str(tmp_path / "no"), "--evaluator", "no.such:thing")
     assert unknown.returncode == 2 and not (tmp_path / "no").exists()

@@ -48,7 +48,8 @@ def test_launches_differ_by_the_noise_that_was_asked_for(noise: float) -> None:
         if outcome.measurement is not None
     ]
     assert len(scores) == 1000
-    assert statistics.stdev(map(math.log, scores)) == pytest.approx(noise, rel=0.1)
+    # What is measured varies a little within each launch, too; over 1,000 launches the sd is known to 2 %.
+    assert statistics.stdev(map(math.log, scores)) == pytest.approx(noise, rel=0.12)
 
 
 def test_the_seed_and_the_budget_are_the_study_s_own() -> None:

@@ -67,8 +67,8 @@ class VirtualEvaluator:
 
     The flags of a configuration reach the box as they reach a process: through the launch plan, the
     simulator's parser and its checks. What starts, dies and how long it takes follow from the box; the luck
-    of a launch follows from the study's seed, the launch plan, the trial and the attempt, and from nothing
-    else, so a study repeats itself to the last digit. Output is not written, so nothing can be said of its
+    of a launch follows from the study's seed, the trial and the attempt, and from nothing else, so a study
+    repeats itself to the last digit, on any machine. Output is not written, so nothing can be said of its
     text but where a rule of the box garbles it.
     """
 
@@ -173,7 +173,7 @@ class VirtualEvaluator:
 
     def _serve(self, launch: _Launch, request: Request, listener: Listener) -> Outcome:
         listener.on_phase(request, PhaseNews(Phase.SERVING, None, "under load", launch.start.end.seconds))
-        seed = f"{self._seed}/{launch.shown.fingerprint}/{request.trial}/{request.attempt}"
+        seed = f"{self._seed}/{request.trial}/{request.attempt}"
         load = VirtualLoad(self.box, launch.standing, seed)
         load.warm_up(self._definition.workload.warmup_s)
         summaries: list[LevelSummary] = []
