@@ -1,4 +1,5 @@
-"""Where the real server is required, a skipped test of it is a failed one."""
+"""Which tests run alone, which first; and where the real server is required, a skipped test of it is a failed
+one."""
 
 from __future__ import annotations
 
@@ -6,6 +7,14 @@ import os
 from collections.abc import Generator
 
 import pytest
+
+_LONGEST = ("tests/real_server", "tests/test_docs.py", "tests/cli/test_optimize.py")
+"""Files that take minutes begin first, so that no worker is left alone with one at the end."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,6 +19,7 @@ DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/studies.md")
 ELSEWHERE = {
     "bash tests/run": "it runs these tests",
     "bash tests/real_server/setup.sh ~/.cache/tuner/sglang-cpu": "`.ci/run` runs it, for tests/real_server",
+    "python -m benchmarks.verdict --studies 1000": "tests/benchmarks/test_verdict.py runs it with fewer",
     "python -m tuner optimize mine --until 07:00": "tests/real_server and tests/cli run studies",
     "python -m sglang.launch_server --config best.yaml": "tests/real_server/test_end_to_end.py starts the exported file",
 }

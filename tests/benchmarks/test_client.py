@@ -12,6 +12,8 @@ from benchmarks.client_source import Load
 from tests.real_server.conftest import RealSGLang, real_sglang
 from tuner.measure.statistics import percentile
 
+pytestmark = pytest.mark.serial
+
 __all__ = ["real_sglang"]
 
 

@@ -17,6 +17,8 @@ from tuner.measure.measurement import RequestSample, Workload
 from tuner.measure.prompts import Prompt
 from tuner.measure.window import decode_window, slices_of
 
+pytestmark = pytest.mark.serial
+
 
 def workload(kind: str, **more: object) -> Workload:
     levels = {"rates": (4.0,)} if kind == "open" else {"concurrency": (4,)}

@@ -20,6 +20,8 @@ from tuner.measure.prompts import Prompt
 from tuner.measure.stream import Address, Call, TokenStream
 from tuner.measure.window import decode_window
 
+pytestmark = pytest.mark.serial
+
 PROMPTS = tuple(Prompt(8, ids=ids) for ids in ((10, 11), (12, 13), (14, 15), (16, 17)))
 
 

@@ -19,6 +19,8 @@ from tuner.measure.seams import Watched
 from tuner.measure.serverlog import DecodeReading, LogReading
 from tuner.measure.session import LevelVoid, ServerGone, measure
 
+pytestmark = pytest.mark.serial
+
 WORKLOAD = Workload(
     input_tokens=Lengths.fixed(16),
     output_tokens=Lengths.fixed(12),

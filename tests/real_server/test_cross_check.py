@@ -90,6 +90,7 @@ def serving(sglang: RealSGLang, folder: Path) -> Iterator[Server]:
 
 
 @pytest.mark.real_server
+@pytest.mark.serial
 @pytest.mark.timeout(900)
 def test_both_clients_agree_and_chats_are_counted(real_sglang: RealSGLang, tmp_path: Path) -> None:
     needed = [str(real_sglang.python), "-c", "import datasets, tabulate"]

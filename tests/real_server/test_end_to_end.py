@@ -45,6 +45,7 @@ def optimize(sglang: RealSGLang, folder: Path, *options: str) -> list[str]:
 
 
 @pytest.mark.real_server
+@pytest.mark.serial
 @pytest.mark.timeout(900)
 def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     study = tmp_path / "study"
@@ -59,7 +60,7 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)
     assert first.returncode == 130
-    assert servers(real_sglang) == []
+    assert servers(study) == []
     assert states(study) == ["FAIL", "WAITING"]
 
     # The same command goes on.
@@ -71,7 +72,7 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert servers(real_sglang) == []
+    assert servers(study) == []
     records = [json.loads(path.read_text()) for path in sorted(study.glob("trial-*/record.json"))]
     assert [record["state"] for record in records] == ["failed", "complete", "complete", "pruned", "complete"]
     baseline, one_at_a_time, crash = records[1:4]
@@ -157,11 +158,14 @@ def states(study: Path) -> list[str]:
     return [trial.state.name for trial in trials]
 
 
-def servers(sglang: RealSGLang) -> list[int]:
-    """Processes of that installation that still run."""
+def servers(study: Path) -> list[str]:
+    """What still runs of the study's servers: their log is open in each of their processes."""
     found = []
-    for process in psutil.process_iter(["exe", "cmdline"]):
-        command = process.info["cmdline"] or []
-        if str(sglang.python) in command or str(sglang.model) in command:
-            found.append(process.pid)
+    for process in psutil.process_iter():
+        try:
+            files = [Path(f"/proc/{process.pid}/fd/{number}").readlink() for number in (1, 2)]
+        except OSError:
+            continue  # it is gone, or somebody else's
+        if any(study in file.parents for file in files):
+            found.append(f"{process.pid}: {files[0]}")
     return found
