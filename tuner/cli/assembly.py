@@ -15,9 +15,13 @@ from tuner.evaluate.output import OutputGuard
 from tuner.evaluate.plugin import load_evaluator
 from tuner.evaluate.protocol import Evaluator
 from tuner.evaluate.server import ServerEvaluator
-from tuner.launch.environment import clean_environment, dropped
+from tuner.evaluate.vetting import Preflight
+from tuner.launch.environment import child_environment, clean_environment, dropped
 from tuner.launch.local import LocalExecutor
-from tuner.sglang.installation import ask_installation
+from tuner.preflight.facts import facts_of_box, facts_of_model
+from tuner.preflight.rules import read_rules
+from tuner.preflight.validator import Validator
+from tuner.sglang.installation import Installation, ask_installation
 from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
 from tuner.telemetry.audit import Box, PlatformAudit, audit
@@ -31,7 +35,7 @@ class Assembly:
 
     `notes` are worth telling before the first launch. `fitted` and `platform` are None for an evaluator from
     outside. `sweep` ends what a dead run left (by its owner) and returns the pids; `prepare` refuses a box
-    that cannot be used now.
+    that cannot be used now; `close` ends what the evaluator keeps running between launches.
     """
 
     space: SearchSpace
@@ -43,6 +47,7 @@ class Assembly:
     platform: PlatformAudit | None = None
     sweep: Callable[[str], list[int]] = lambda _: []
     prepare: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
 
 
 def assemble(definition: StudyDefinition, evaluator_name: str | None, *, owner: str) -> Assembly:
@@ -74,9 +79,21 @@ def _on_this_machine(definition: StudyDefinition, owner: str) -> Assembly:
         base_environment=base,
     )
     guard = OutputGuard(definition.guard, definition.folder, clock)
+    preflight = Preflight(
+        fitted,
+        rules=read_rules(),
+        facts={
+            **facts_of_model(server.model, environment),
+            **facts_of_box(instruments.meter, server.gpus),
+        },
+        validator=_validator(definition, installation, base, owner),
+    )
+    evaluator = ServerEvaluator(
+        fitted, executor, clock, instruments=instruments, guard=guard, preflight=preflight
+    )
     return Assembly(
         space=fitted.space,
-        evaluator=ServerEvaluator(fitted, executor, clock, instruments=instruments, guard=guard),
+        evaluator=evaluator,
         clock=clock,
         server=installation.shown(),
         notes=(*fitted.notes, *_notes(definition, instruments)),
@@ -84,6 +101,22 @@ def _on_this_machine(definition: StudyDefinition, owner: str) -> Assembly:
         platform=_audit(definition, instruments),
         sweep=executor.sweep_leftovers,
         prepare=lambda: _prepare(definition, executor),
+        close=evaluator.close,
+    )
+
+
+def _validator(
+    definition: StudyDefinition, installation: Installation, base: dict[str, str], owner: str
+) -> Validator | None:
+    """Asks SGLang in the environment of a server; None where the command does not start SGLang itself."""
+    if installation.python is None:
+        return None
+    gpus = definition.server.gpus
+    chosen = {"CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)} if gpus else {}
+    variables = {**definition.server.environment, **chosen}
+    # Marked as a launch of this owner, so that it is ended with the others where the tuner was killed.
+    return Validator(
+        installation.python, child_environment(base, variables, marker=f"{owner}:preflight", gpus=gpus)
     )
 
 

@@ -12,6 +12,7 @@ from tuner.errors import EXIT_DONE, NothingRan
 from tuner.launch.owner import is_owner_alive, this_owner
 from tuner.results.export import choose
 from tuner.results.standings import front
+from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
 from tuner.search.loop import Search, SearchEnd
 from tuner.search.reference import nearest_miss
@@ -54,7 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     _introduce(printer, definition, parts, in_full=arguments.dry_run)
     if arguments.dry_run:
-        return _show_plans(printer, definition, parts)
+        try:
+            return _show_plans(printer, definition, parts)
+        finally:
+            parts.close()
     store = StudyStore(definition, parts.space, owner=owner, is_alive=is_owner_alive)
     if parts.platform is not None:
         keep_platform(parts.platform, definition.folder)
@@ -64,7 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
         if ended:
             printer.line(f"ended {len(ended)} processes that an earlier run had left: {ended}")
     parts.prepare()
-    end = Search(definition, store, parts.evaluator, parts.clock, printer).run()
+    try:
+        end = Search(definition, store, parts.evaluator, parts.clock, printer).run()
+    finally:
+        parts.close()
     return _conclude(printer, definition, end)
 
 
@@ -97,12 +104,17 @@ def _show_plans(printer: ProgressPrinter, definition: StudyDefinition, parts: As
         printer.line(f"baseline:\n  {parts.fitted.plan_baseline().shown()}")
         for known in parts.space.known_good:
             printer.line(f"known-good '{known.name}':\n  {parts.fitted.plan(known.values).shown()}")
+    if definition.preflight:
+        admission = Admission(parts.evaluator, printer)
+        for known in parts.space.known_good:
+            admission.admits_known_good(known.values)
     printer.line("nothing was launched")
     return EXIT_DONE
 
 
 def _conclude(printer: ProgressPrinter, definition: StudyDefinition, end: SearchEnd) -> int:
     printer.line("" if end.verdict is not None else f"\nthe search ends: {end.reason}")
+    printer.refusals()
     artifacts = definition.folder / "artifacts"
     printer.line(f"look at it: optuna-dashboard {definition.storage} --artifact-dir {artifacts}")
     nearest = nearest_miss(end.records, definition.objective)

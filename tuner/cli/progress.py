@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TextIO
 
 from tuner.clock import Clock
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import LaunchShown, PhaseNews, Request
 from tuner.measure.measurement import LevelSample, LevelSummary
+from tuner.preflight.refusal import Refusal
 from tuner.results.record import COMPLETE, TrialRecord, shown_fallback, shown_score
 from tuner.results.standings import Standing
 from tuner.search.loop import SearchListener
 from tuner.search.store import Proposal
+from tuner.space.configuration import Configuration
 
 _PLAIN_EVERY_S = 60.0
 """Without a terminal, a phase that lasts says so this often."""
@@ -29,6 +32,7 @@ class ProgressPrinter(SearchListener):
         self._live = False
         self._phase = ""
         self._said_s = 0.0
+        self._refused: Counter[str] = Counter()
 
     # --- the search ---------------------------------------------------------------------------------
 
@@ -66,6 +70,24 @@ class ProgressPrinter(SearchListener):
             self.line(f"     {shown_fallback(fallback)}")
         if record.same_as is not None:
             self.line(f"     the same running server as trial {record.same_as}")
+
+    def on_refusal(self, configuration: Configuration, refusal: Refusal) -> None:
+        """See `Listener`. Of many with the same reason the first is shown; the end tells how many."""
+        reason = refusal.shown()
+        self._refused[reason] += 1
+        if self._refused[reason] == 1:
+            self.line(f"refused before launch: {reason}")
+            self.line(f"  {configuration.shown()}")
+
+    def on_note(self, text: str) -> None:
+        """See `Listener`."""
+        self.line(f"note: {text}")
+
+    def refusals(self) -> None:
+        """How many were refused before launch, and why."""
+        if self._refused:
+            told = "; ".join(f"{count} for {reason}" for reason, count in self._refused.most_common())
+            self.line(f"refused before launch, at no cost: {told}")
 
     def on_confirmation(self, reason: str, launches: int) -> None:
         """See `SearchListener`."""

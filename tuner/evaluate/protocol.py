@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tuner.evaluate.outcome import Outcome
 from tuner.measure.measurement import LevelSample, LevelSummary
+from tuner.preflight.refusal import Refusal
 from tuner.sglang.phases import Phase
 from tuner.space.configuration import Configuration
 
@@ -71,6 +73,12 @@ class Listener:
     def on_outcome(self, request: Request, outcome: Outcome) -> None:
         """The launch is over and everything it started is gone."""
 
+    def on_refusal(self, configuration: Configuration, refusal: Refusal) -> None:
+        """A configuration is not launched; heard once of each."""
+
+    def on_note(self, text: str) -> None:
+        """Something worth telling that belongs to no launch."""
+
 
 class Evaluator(Protocol):
     """Tells what becomes of a configuration. One that cannot run is an outcome, never an exception.
@@ -80,3 +88,11 @@ class Evaluator(Protocol):
 
     def evaluate(self, request: Request, listener: Listener) -> Outcome:
         """Launch, follow, measure, stop."""
+
+
+@runtime_checkable
+class Vetter(Protocol):
+    """What an `Evaluator` may be as well: one that tells without a launch what cannot run."""
+
+    def vet(self, configurations: Sequence[Configuration], listener: Listener) -> Sequence[Refusal | None]:
+        """For each the reason not to launch it, or None: within seconds, and without using up anything."""

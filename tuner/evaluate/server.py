@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,16 @@ from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.output import OutputCheck, OutputGuard
 from tuner.evaluate.protocol import Listener, PhaseNews, Request
 from tuner.evaluate.under_load import RunningServer
+from tuner.evaluate.vetting import Preflight
 from tuner.launch.protocol import Executor, ServerHandle, StopReport
 from tuner.measure.crosscheck import BenchServing
 from tuner.measure.measurement import LevelSample, LevelSummary, Measurement
 from tuner.measure.seams import RoundLoad
 from tuner.measure.session import LevelVoid, ServerGone, measure
+from tuner.preflight.refusal import Refusal
 from tuner.sglang.endpoints import EndpointError, ServerClient
 from tuner.sglang.phases import Phase
+from tuner.space.configuration import Configuration
 from tuner.space.parameters import AUTO
 from tuner.startup.follow import NotStarted, Ready, Stalled, TimedOut, follow_start
 from tuner.startup.ladder import StartupState
@@ -32,9 +35,12 @@ from tuner.startup.limits import DEFAULT_SILENCE_S, StallLimits
 _EXIT_LIMIT_S = 15.0
 """SGLang's launcher follows a dead scheduler within 7 s; its exit code is waited for this long."""
 
+_GPUS_FREE_LIMIT_S = 30.0
+"""A driver gives memory back some seconds after a process has ended."""
+
 
 class ServerEvaluator:
-    """Implements `Evaluator` with servers that an executor launches, as a fitted study says."""
+    """Implements `Evaluator` and `Vetter` with servers that an executor launches, as a fitted study says."""
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class ServerEvaluator:
         *,
         instruments: Instruments | None = None,
         guard: OutputGuard | None = None,
+        preflight: Preflight | None = None,
     ) -> None:
         self._fitted = fitted
         self._definition = fitted.definition
@@ -51,9 +58,25 @@ class ServerEvaluator:
         self._clock = clock
         self._instruments = instruments
         self._guard = guard
+        self._preflight = preflight
+
+    def vet(self, configurations: Sequence[Configuration], listener: Listener) -> Sequence[Refusal | None]:
+        """See `Vetter`. What is started for it goes on until the next launch, or until `close`."""
+        if self._preflight is None:
+            return [None] * len(configurations)
+        return self._preflight.vet(configurations, listener.on_note)
+
+    def close(self) -> None:
+        """End what `vet` started; no server is running between two evaluations."""
+        if self._preflight is None or not self._preflight.end():
+            return
+        deadline_s = self._clock.monotonic_s() + _GPUS_FREE_LIMIT_S
+        while self._others_on_gpus() and self._clock.monotonic_s() < deadline_s:
+            self._clock.sleep(0.2)
 
     def evaluate(self, request: Request, listener: Listener) -> Outcome:
         """See `Evaluator`. Whatever happens, the server is ended before this returns or raises."""
+        self.close()
         began_s = self._clock.monotonic_s()
         plan = (
             self._fitted.plan_baseline() if request.as_baseline else self._fitted.plan(request.configuration)

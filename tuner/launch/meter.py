@@ -71,7 +71,8 @@ class GpuFacts:
     """What a GPU is and how it is set up.
 
     The maximum of a PCIe link is that of the card in its slot; an idle link may run at a lower generation.
-    `bar1_mib` is the window through which others reach its memory (Resizable BAR makes it the whole).
+    `bar1_mib` is the window through which others reach its memory (Resizable BAR makes it the whole). `sm` is
+    the compute capability times ten, 120 for 12.0: it decides which kernels there are.
     """
 
     gpu: int
@@ -93,6 +94,7 @@ class GpuFacts:
     ecc: bool | None = None
     mig: bool | None = None
     throttle: tuple[str, ...] = ()
+    sm: int | None = None
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,7 @@ class NvmlMeter:
         limits_mw = ask("nvmlDeviceGetPowerManagementLimitConstraints", device)
         ecc = ask("nvmlDeviceGetEccMode", device)
         mig = ask("nvmlDeviceGetMigMode", device)
+        capability = ask("nvmlDeviceGetCudaComputeCapability", device)
         return GpuFacts(
             gpu=gpu,
             name="" if name is None else as_text(name),
@@ -303,6 +306,7 @@ class NvmlMeter:
             ecc=None if ecc is None else _as_bool(ecc[0]),
             mig=None if mig is None else _as_bool(mig[0]),
             throttle=self._throttle(device),
+            sm=None if capability is None else capability[0] * 10 + capability[1],
         )
 
     def _link(self, first: int, second: int) -> GpuLink:

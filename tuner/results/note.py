@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuner.results.record import COMPLETE, TrialRecord, shown_fallback, shown_score
@@ -58,8 +58,9 @@ def study_note(
     reference: str,
     verdict: str = "",
     remarks: Sequence[str] = (),
+    refused: Mapping[str, int] | None = None,
 ) -> str:
-    """A study on one page: what was found so far, and what failed."""
+    """A study on one page: what was found so far, what failed, and what was `refused` before launch."""
     measured = sum(record.state == COMPLETE for record in records)
     failures = [(record.trial, record.failure) for record in records if record.failure]
     parts = [
@@ -74,6 +75,10 @@ def study_note(
     if failures:
         rows = ((trial, failure["kind"], failure["phase"], failure["summary"]) for trial, failure in failures)
         parts.append("## Failed launches\n" + _table(("trial", "kind", "phase", "what happened"), rows))
+    if refused:
+        parts.append(
+            "## Refused before launch\n" + _table(("reason", "configurations"), list(refused.items()))
+        )
     if remarks:
         parts.append("## What is known to cost on this box\n" + _list(remarks))
     return "\n\n".join(parts)

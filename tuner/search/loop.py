@@ -14,6 +14,7 @@ from tuner.results.recorder import Recorder
 from tuner.results.standings import Standing, best_standing
 from tuner.results.trial_log import FolderLog, TrialLog
 from tuner.search import breaker
+from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
 from tuner.search.confirming import launches_of, plan_of
 from tuner.search.equivalence import equivalences_of, twin_of
@@ -72,6 +73,7 @@ class Search:
         self._listener = listener
         self._log: TrialLog = log if log is not None else FolderLog(definition.folder)
         self._runner = TrialRunner(definition, evaluator, clock)
+        store.admission = Admission(evaluator if definition.preflight else None, listener)
         self._budget = BudgetKeeper(definition.budget, clock)
         self._of_this_run: list[TrialRecord] = []
 
@@ -98,7 +100,9 @@ class Search:
             self._store.learn(equivalences_of(records, self._store.space))
             proposal = self._store.next()
             if proposal is None:
-                return "every configuration that the rules allow is known"
+                refused = sum(self._store.admission.refused.values())
+                but = f", or was refused before launch ({refused})" if refused else ""
+                return f"every configuration that the rules allow is known{but}"
             self._run_trial(proposal)
 
     def _queue_second_reference(self, records: list[TrialRecord]) -> None:
@@ -167,6 +171,8 @@ class Search:
         if record.repeat_of is None:
             record = replace(record, same_as=twin_of(record, others))
         recorder.close(record)
+        if not proposal.as_baseline:
+            self._store.admission.heard(proposal.configuration, ran=record.state == COMPLETE)
         self._store.publish(proposal, record, recorder.folder)
         if record.state == PRUNED:
             self._store.tell_pruned(proposal)

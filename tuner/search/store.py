@@ -19,10 +19,12 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard import save_note
 
 from tuner.errors import InputError, TunerError
+from tuner.evaluate.protocol import Listener
 from tuner.results import dashboard
 from tuner.results.note import study_note
 from tuner.results.record import TrialRecord
 from tuner.results.standings import Standing
+from tuner.search.admission import Admission
 from tuner.search.equivalence import Equivalences, canonical
 from tuner.search.identity import differences
 from tuner.search.repair import Repair
@@ -61,7 +63,8 @@ class StudyStore:
     """The study of a definition in its Optuna storage.
 
     `owner` names this process so that a trial left RUNNING by a dead one can be told from one that another
-    worker is busy with (`is_alive`). `remarks` about the box are shown with the study.
+    worker is busy with (`is_alive`). `remarks` about the box are shown with the study; `admission` decides
+    whether what the rules allow is launched.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class StudyStore:
         self._owner = owner
         self._is_alive = is_alive
         self.remarks: tuple[str, ...] = ()
+        self.admission = Admission(None, Listener())
         self._equivalences: Equivalences = {}
         self._known: set[str] = set()
         self._artifacts: FileSystemArtifactStore | None = None
@@ -130,7 +134,7 @@ class StudyStore:
     def next(self) -> Proposal | None:
         """The next proposal: what is queued, the baseline, the known-good ones, then the sampler's.
 
-        Returns None where every configuration that the rules allow is known.
+        Returns None where every configuration that the rules allow is known, or is not admitted.
         """
         self._known = self._fingerprints_known()
         if not self._waiting():
@@ -194,8 +198,10 @@ class StudyStore:
         self._study.enqueue_trial(frozen.params, user_attrs=attributes)
 
     def queue_repair(self, number: int, repair: Repair) -> bool:
-        """The mended configuration of a failed trial, linked to it; False where it is known already."""
+        """The mended configuration of a failed trial, linked to it; False where it is known or refused."""
         if self._fingerprint(repair.configuration) in self._fingerprints_known():
+            return False
+        if not self.admission.admits(repair.configuration):
             return False
         self._enqueue(
             self._space.assignment(repair.configuration),
@@ -218,7 +224,8 @@ class StudyStore:
             return
         with _experimental_allowed():
             label = self._definition.server.label
-            save_note(self._study, study_note(records, best, label, reference, verdict, self.remarks))
+            note = study_note(records, best, label, reference, verdict, self.remarks, self.admission.refused)
+            save_note(self._study, note)
 
     # --- what is queued -----------------------------------------------------------------------------
 
@@ -232,7 +239,9 @@ class StudyStore:
             self._enqueue(self._space.assignment({}), {"role": BASELINE, "source": source})
             return
         for known in self._space.known_good:
-            if self._fingerprint(known.values) not in self._known:
+            if self._fingerprint(known.values) not in self._known and self.admission.admits_known_good(
+                known.values
+            ):
                 self._enqueue(
                     self._space.assignment(known.values), {"role": KNOWN_GOOD, "source": known.name}
                 )
@@ -258,7 +267,9 @@ class StudyStore:
         configuration = self._space.configuration(assignment)
         if self._space.broken_rule(configuration) is not None:
             return False
-        return self._fingerprint(configuration) not in self._known
+        if self._fingerprint(configuration) in self._known:
+            return False
+        return self.admission.admits(configuration)
 
     def _fingerprint(self, configuration: Configuration) -> str:
         return canonical(configuration, self._equivalences).fingerprint

@@ -87,7 +87,7 @@ class Installation:
 
     `version` is what the server's Python reports, None where that cannot be told; then `version_bounds`,
     judged by the flags that are there, is all that is known. `source` says where the flags come from: `help`
-    or `cache`.
+    or `cache`. `python` is the server's own, None where the command does not start SGLang itself.
     """
 
     command: tuple[str, ...]
@@ -95,6 +95,14 @@ class Installation:
     version: str | None = None
     version_bounds: VersionRange = ANY_VERSION
     source: str = "help"
+    python: Path | None = None
+
+    @property
+    def words_behind(self) -> tuple[str, ...]:
+        """The words of the command behind its program or module: flags that every launch has."""
+        module = _module(self.command)
+        words = self.command[self.command.index(module) + 1 :] if module else self.command[1:]
+        return words[1:] if words[:1] == ("serve",) else words
 
     def at_least(self, wanted: str) -> bool:
         """Whether this is version `wanted` or newer; false where that is not certain."""
@@ -172,7 +180,7 @@ def ask_installation(
         _write_cached(cached, text, reported)
     bounds = bounds_by_flags(flags)
     trusted = reported if own or _fits(reported, bounds) else None
-    return Installation(command, flags, trusted, bounds, source)
+    return Installation(command, flags, trusted, bounds, source, interpreter if own else None)
 
 
 def _fits(reported: str | None, bounds: VersionRange) -> bool:

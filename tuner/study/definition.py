@@ -119,7 +119,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class StudyDefinition:
-    """A study: what is searched, on which server, under which load, for what, and for how long."""
+    """A study: what is searched, on which server, under which load, for what, and for how long.
+
+    With `preflight`, configurations that cannot run are refused before they are launched.
+    """
 
     name: str
     folder: Path
@@ -133,6 +136,7 @@ class StudyDefinition:
     guard: GuardSpec
     storage: str
     seed: int
+    preflight: bool
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same study: results are comparable exactly while this is unchanged."""
@@ -164,7 +168,7 @@ def _redacted_flags(flags: Mapping[str, FlagValue]) -> dict[str, Any]:
 
 _TOP = (
     "name", "search_space", "server", "workload", "objective", "least", "guard", "baseline", "budget",
-    "storage", "seed", "folder",
+    "storage", "seed", "folder", "preflight",
 )  # fmt: skip
 _SERVER = (
     "command", "label", "model", "gpus", "flags", "environment", "inherit_environment", "ready_limit_s",
@@ -196,6 +200,7 @@ def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace)
         guard=parse_guard(keys.get("guard")),
         storage=keys["storage"].text() if "storage" in keys else f"sqlite:///{study_folder / 'study.db'}",
         seed=keys["seed"].integer(least=0, most=2**32 - 1) if "seed" in keys else 0,
+        preflight=keys["preflight"].boolean() if "preflight" in keys else True,
     )
 
 

@@ -80,6 +80,7 @@ OVERRIDES = (
     Override("--min-kv-tokens", "least.min_kv_tokens", "least size of the KV pool"),
     Override("--min-context-len", "least.min_context_len", "least context length"),
     Override("--min-running-requests", "least.min_running_requests", "least running requests"),
+    Override("--preflight", "preflight", "refuse what cannot run before it is launched", metavar="BOOL"),
     Override("--guard", "guard.enabled", "compare outputs with the default's", metavar="BOOL"),
     Override("--guard-prompts", "guard.prompts", "prompts of the output check", "text", "FILE"),
     Override("--allow-lossy", "guard.allow_lossy", "tune switches that trade quality", metavar="BOOL"),
