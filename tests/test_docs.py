@@ -13,7 +13,7 @@ import pytest
 from tuner.study.overrides import OVERRIDES
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/studies.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/studies.md", "docs/preflight.md")
 
 # Commands that need what a test of their own provides.
 ELSEWHERE = {
@@ -74,7 +74,11 @@ def test_the_other_commands(clone: Path, tmp_path: Path) -> None:
     results = clone / "studies" / "mine"
     if not results.exists():
         shutil.copytree(clone / "studies" / "simulated-kimi-k2.5", results)
-    for command in [*commands("README.md")[2:], *commands("docs/studies.md")]:
+    for command in [
+        *commands("README.md")[2:],
+        *commands("docs/studies.md"),
+        *commands("docs/preflight.md"),
+    ]:
         if command in ELSEWHERE:
             continue
         shell(python + command.replace("'python -m sglang.launch_server'", f"'{stand_in}'"), clone)

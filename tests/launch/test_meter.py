@@ -96,9 +96,14 @@ def test_what_a_gpu_does_not_support_is_left_out() -> None:
     meter = NvmlMeter(FakeNvml())
     assert meter.read([0], pcie=True) == [GpuReading(gpu=0)]
     (facts,) = meter.facts([0])
-    assert (facts.name, facts.power_limit_w, facts.mig) == ("", None, None)
+    assert (facts.name, facts.power_limit_w, facts.mig, facts.sm) == ("", None, None, None)
     assert meter.links([0, 1]) == [GpuLink(0, 1)]
     assert meter.driver().driver == ""
+
+
+def test_the_compute_capability_is_told_as_kernels_are_named() -> None:
+    (facts,) = NvmlMeter(FakeNvml({"nvmlDeviceGetCudaComputeCapability": [12, 0]})).facts([0])
+    assert facts.sm == 120
 
 
 def test_old_drivers_know_throttling_by_its_old_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from tuner.preflight.validator import Validator
 
@@ -95,11 +96,11 @@ DEAD = "import os, sys\nprint('a last word', file=sys.stderr, flush=True)\nos._e
 SLOW = "import time\ntime.sleep(600)\n"
 
 
-def validator(folder: Path, source: str, **limits: float) -> Validator:
+def validator(folder: Path, source: str, **options: Any) -> Validator:
     """One that asks a fake of this source."""
     package = folder / "sglang" / "srt"
     package.mkdir(parents=True)
     (folder / "sglang" / "__init__.py").write_text("")
     (package / "__init__.py").write_text("")
     (package / "server_args.py").write_text(source)
-    return Validator(Path(sys.executable), {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}, **limits)
+    return Validator(Path(sys.executable), {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}, **options)

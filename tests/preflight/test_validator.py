@@ -67,6 +67,14 @@ def test_what_is_of_the_moment_is_held_against_nobody(make: Make, do: str, why: 
     assert make(fake.NEW).ask([asked("--do", do)]) == [Unknown(why)]
 
 
+def test_flags_of_the_command_are_part_of_every_question(tmp_path: Path) -> None:
+    validator = fake.validator(tmp_path, fake.NEW, words=("--page-size", "48"))
+    try:
+        assert isinstance(validator.ask([asked()])[0], Refused)
+    finally:
+        validator.end()
+
+
 def test_variables_count_for_their_candidate_and_for_no_other(make: Make) -> None:
     changed, other, plain = make(fake.NEW).ask(
         [asked("--do", "change"), Question((), {"ASKED": "1"}), asked()]

@@ -21,16 +21,19 @@ from tests.real_server.conftest import RealSGLang
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A page of 64 with chunks of 96 is an assertion in SGLang; all else runs.
+# A page of 64 with chunks of 96 is an assertion when SGLang checks its arguments. Three ranks cannot share the
+# model's four heads; SGLang notices while it builds the layers, and the tuner's rule knows. All else runs.
 SPACE = """
 parameters:
   max_running_requests: {type: integer, low: 1, high: 64, log: true, auto: true}
   max_total_tokens: {type: choice, choices: [16384, 65536], default: 65536}
   chunked_prefill_size: {type: choice, choices: [auto, 96, 1024]}
   page_size: {type: choice, choices: [1, 64], default: 1}
+  tp_size: {type: choice, choices: [1, 3], default: 1}
 known_good:
   - {name: one-at-a-time, values: {max_running_requests: 1}}
-  - {name: crashes, values: {chunked_prefill_size: 96, page_size: 64}}
+  - {name: refused, values: {chunked_prefill_size: 96, page_size: 64}}
+  - {name: crashes, values: {tp_size: 3}}
 """
 
 
@@ -80,17 +83,24 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     assert baseline["server"]["resolved"]["page_size"] == 1
     assert baseline["server"]["version"] == "0.5.23"
 
-    # The crash was real, and is told as what it was.
-    assert crash["failure"]["kind"] == "assertion"
-    assert crash["failure"]["phase"] == "arguments"
-    assert "chunked_prefill_size must be divisible by page_size" in crash["failure"]["evidence"][0]["text"]
+    # What SGLang itself refuses was told, and never launched.
     assert (
-        "chunked_prefill_size must be divisible by page_size"
-        in (study / "trial-0003" / "server.log").read_text()
+        "refused before launch: chunked_prefill_size must be divisible by page_size (SGLang)" in done.stdout
     )
+    launched = [record["configuration"] for record in records]
+    assert not any(
+        item.get("chunked_prefill_size") == 96 and item.get("page_size") == 64 for item in launched
+    )
+
+    # What only a rule refuses was launched, since it was said to run; the crash was real and is told as it was.
+    assert "4 attention heads cannot be shared by 3 ranks (heads-by-tp)" in done.stdout
+    assert crash["configuration"]["tp_size"] == 3
+    assert crash["failure"]["kind"] == "indivisible"
+    assert crash["failure"]["evidence"][0]["text"] in (study / "trial-0003" / "server.log").read_text()
+    assert launched[4]["tp_size"] == 1
     trials = optuna.load_study(study_name="cpu", storage=f"sqlite:///{study / 'study.db'}").get_trials()
     assert trials[3].state is TrialState.PRUNED
-    assert trials[3].user_attrs["failure_kind"] == "assertion"
+    assert trials[3].user_attrs["failure_kind"] == "indivisible"
 
     # One request at a time is several times slower at 32 streams, and the record says why.
     level = next(item for item in one_at_a_time["levels"] if item["concurrency"] == 32)

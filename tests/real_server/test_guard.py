@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from tuner.guard.source import ServerAnswers
 from tuner.launch.gpus import NullProbe
 from tuner.launch.local import LocalExecutor
 from tuner.sglang.endpoints import ServerClient
+from tuner.sglang.events import KvAllocated
+from tuner.sglang.log import LogReader
 from tuner.sglang.plan import LaunchPlan
 from tuner.startup.follow import Ready, follow_start
 from tuner.startup.limits import DEFAULT_SILENCE_S, StallLimits
@@ -115,11 +118,49 @@ def test_the_same_model_passes_and_another_does_not(real_sglang: RealSGLang, tmp
     assert any("part from the default's" in reason for reason in wrong.reasons)
 
 
+ONE_LAYER = json.dumps({"num_hidden_layers": 1})
+KV_TOKENS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def hollow(
+    real_sglang: RealSGLang, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ServerClient, Path]]:
+    """A server without weights and with one of the model's two layers, and its folder."""
+    folder = tmp_path_factory.mktemp("hollow")
+    flags = (
+        ("--load-format", ("dummy",)),
+        ("--json-model-override-args", (ONE_LAYER,)),
+        ("--max-total-tokens", (str(KV_TOKENS),)),
+    )
+    with serving(real_sglang, folder, real_sglang.model, *flags) as client:
+        yield client, folder
+
+
 @pytest.mark.real_server
 @pytest.mark.timeout(600)
-def test_dummy_weights_are_known_to_show_nothing(real_sglang: RealSGLang, tmp_path: Path) -> None:
-    with serving(real_sglang, tmp_path / "dummy", real_sglang.model, ("--load-format", ("dummy",))) as client:
-        reference = Reference((taken(client), taken(client)))
+def test_a_cut_model_without_weights_is_served(
+    hollow: tuple[ServerClient, Path], real_sglang: RealSGLang
+) -> None:
+    """What a cheap look at a configuration would be launched with: both flags are accepted, and tokens come."""
+    client, folder = hollow
+    assert client.generate_one_token(60.0)
+    info = client.server_info()
+    assert (info["load_format"], info["json_model_override_args"]) == ("dummy", ONE_LAYER)
+    # Keys and values of bfloat16 in one layer; with both layers it would be twice as much.
+    config = json.loads((real_sglang.model / "config.json").read_text())
+    gib_per_layer = 2 * KV_TOKENS * config["num_key_value_heads"] * config["head_dim"] * 2 / 2**30
+    events = LogReader().feed((folder / "server.log").read_bytes())
+    sizes = [event.size_gib for event in events if isinstance(event, KvAllocated)]
+    assert sizes == [pytest.approx(gib_per_layer, abs=0.02)]
+    assert config["num_hidden_layers"] == 2
+
+
+@pytest.mark.real_server
+@pytest.mark.timeout(600)
+def test_dummy_weights_are_known_to_show_nothing(hollow: tuple[ServerClient, Path]) -> None:
+    client, _ = hollow
+    reference = Reference((taken(client), taken(client)))
     verdict = judge(reference, reference.sets[0])
     assert verdict.ok
     assert "are the weights real?" in verdict.blind

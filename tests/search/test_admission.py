@@ -39,9 +39,11 @@ class VettingEvaluator(ScriptedEvaluator):
         super().__init__(script, clock)
         self.verdict = verdict
         self.vetted: list[Configuration] = []
+        self.batches: list[int] = []
 
     def vet(self, configurations: Sequence[Configuration], listener: Listener) -> list[Refusal | None]:
         self.vetted += configurations
+        self.batches.append(len(configurations))
         return [self.verdict(configuration) for configuration in configurations]
 
 
@@ -98,6 +100,14 @@ def test_what_is_refused_is_never_launched_and_costs_nothing_of_the_budget(tmp_p
     assert [trial.number for trial in run.trials] == list(range(9))
     assert {refusal.shown() for _, refusal in run.ears.refusals} == {"no pages here (SGLang)"}
     assert run.store.admission.refused == {"no pages here (SGLang)": len(run.ears.refusals)}
+
+
+def test_all_known_good_ones_are_asked_of_at_once(tmp_path: Path) -> None:
+    more = f"{WIDE}  - {{name: other, values: {{bs: 9, page: 1}}}}\n"
+    run = Vetted(tmp_path, fast, no_pages(), study=with_launches(2), space=more)
+    run.run()
+    assert run.vetting.batches[0] == 2
+    assert run.asked() == [Configuration(), Configuration({"bs": 9, "page": 1})]
 
 
 def test_each_configuration_is_asked_of_once(tmp_path: Path) -> None:

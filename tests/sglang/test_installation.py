@@ -40,6 +40,7 @@ def test_the_servers_own_python_tells_the_version_and_the_help_is_asked_once(tmp
     assert help_texts.times_asked(tmp_path / "sglang" / "launch_server.py") == 1
     assert again.flags.spelling("mem_fraction_static") == "--mem-fraction-static"
     assert first.at_least("0.5.12")
+    assert first.python == again.python == Path(sys.executable)
     assert not first.at_least("0.5.13")
 
 
@@ -54,6 +55,19 @@ def test_a_console_script_is_asked_through_the_python_it_names(tmp_path: Path) -
     found = ask((str(script),), tmp_path / "cache", PYTHONPATH=str(tmp_path))
     assert found.version == "0.5.21"
     assert found.shown() == "SGLang 0.5.21"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("python -m sglang.launch_server", ()),
+        ("numactl -m 0 python -m sglang.launch_server --tp 2", ("--tp", "2")),
+        ("sglang serve --tp 2", ("--tp", "2")),
+        ("python -m sglang serve", ()),
+    ],
+)
+def test_flags_in_the_command_are_told_from_the_program(command: str, words: tuple[str, ...]) -> None:
+    assert Installation(tuple(command.split()), parse_help("")).words_behind == words
 
 
 def test_a_wrapper_before_the_python_is_looked_through(tmp_path: Path) -> None:
@@ -93,6 +107,7 @@ def test_a_module_of_another_name_works_like_sglang(tmp_path: Path) -> None:
     help_texts.write_fake_server(tmp_path / "lookalike.py", ', "--cuda-graph-max-bs-decode"')
     found = ask((sys.executable, "-m", "lookalike"), tmp_path / "cache", PYTHONPATH=str(tmp_path))
     assert found.version is None
+    assert found.python is None, "only SGLang itself can be asked about its arguments"
     assert found.at_least("0.5.20")
 
 

@@ -116,7 +116,9 @@ def _validator(
     variables = {**definition.server.environment, **chosen}
     # Marked as a launch of this owner, so that it is ended with the others where the tuner was killed.
     return Validator(
-        installation.python, child_environment(base, variables, marker=f"{owner}:preflight", gpus=gpus)
+        installation.python,
+        child_environment(base, variables, marker=f"{owner}:preflight", gpus=gpus),
+        words=installation.words_behind,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tuner.evaluate.fitting import Fitted
 from tuner.preflight.refusal import Refusal
 from tuner.preflight.rules import OwnRule, refusal_by_rules
-from tuner.preflight.validator import Answer, Question, Refused, Validator
+from tuner.preflight.validator import Answer, ArgumentCheck, Question, Refused
 from tuner.sglang.flags import Takes
 from tuner.sglang.plan import LaunchPlan
 from tuner.space.configuration import Configuration
@@ -26,7 +26,7 @@ class Preflight:
         *,
         rules: tuple[OwnRule, ...] = (),
         facts: Mapping[str, object] | None = None,
-        validator: Validator | None = None,
+        validator: ArgumentCheck | None = None,
     ) -> None:
         self._fitted = fitted
         self._rules = rules
@@ -69,8 +69,7 @@ class Preflight:
         return list(answers)
 
     def _question(self, plan: LaunchPlan) -> Question:
-        words = (*self._fitted.installation.words_behind, *plan.argv[len(plan.command) :])
-        return Question(words, dict(plan.variables))
+        return Question(plan.argv[len(plan.command) :], dict(plan.variables))
 
     def _refusal_by_sglang(self, answer: Answer | None) -> Refusal | None:
         """What the baseline is refused for as well says something of the box alone."""

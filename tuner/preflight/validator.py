@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 _SCRIPT = Path(__file__).with_name("server_side.py")
 _START_LIMIT_S = 180.0
@@ -30,7 +30,7 @@ _MOST_LOSSES = 3
 
 @dataclass(frozen=True)
 class Question:
-    """What a server would be started with: the words after the program, and the variables of the launch."""
+    """What a server would be started with: the words after its command, and the variables of the launch."""
 
     words: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -61,10 +61,25 @@ class Unknown:
 Answer = Accepted | Refused | Unknown
 
 
-class Validator:
-    """Asks the SGLang that `python` imports, in `environment`. Starts its process at the first question.
+class ArgumentCheck(Protocol):
+    """What can be asked whether a server would take its arguments.
 
     `absent` says why nothing can be asked of this installation, and is empty as long as that is not known.
+    """
+
+    absent: str
+
+    def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        """An answer for each; never raises."""
+
+    def end(self) -> bool:
+        """End what was started to answer; whether there was anything."""
+
+
+class Validator:
+    """Implements `ArgumentCheck` with the SGLang that `python` imports, in `environment`.
+
+    Its process starts at the first question. `words` are flags that stand in the command itself.
     """
 
     def __init__(
@@ -72,11 +87,13 @@ class Validator:
         python: Path,
         environment: Mapping[str, str],
         *,
+        words: tuple[str, ...] = (),
         start_limit_s: float = _START_LIMIT_S,
         check_limit_s: float = _CHECK_LIMIT_S,
     ) -> None:
         self._python = python
         self._environment = dict(environment)
+        self._words = words
         self._start_limit_s = start_limit_s
         self._check_limit_s = check_limit_s
         self._process: _Process | None = None
@@ -85,11 +102,11 @@ class Validator:
         self.absent = ""
 
     def ask(self, questions: Sequence[Question]) -> list[Answer]:
-        """An answer for each. What the process dies of, or ponders for too long, is unknown; never raises."""
+        """See `ArgumentCheck`. What the process dies of, or ponders for too long, is unknown."""
         return [self._ask(question) for question in questions]
 
     def end(self) -> bool:
-        """End the process, to the last of those it started; whether there was one."""
+        """See `ArgumentCheck`. To the last of the processes that it started."""
         if self._process is None:
             return False
         self._process.end()
@@ -103,7 +120,11 @@ class Validator:
             return Unknown(self.absent)
         self._asked += 1
         number = self._asked
-        asked = {"id": number, "words": question.words, "variables": dict(question.variables)}
+        asked = {
+            "id": number,
+            "words": [*self._words, *question.words],
+            "variables": dict(question.variables),
+        }
         try:
             answer = self._process.ask(asked, lambda heard: heard.get("id") == number, self._check_limit_s)
             return _read(answer)

@@ -238,10 +238,13 @@ class StudyStore:
             )
             self._enqueue(self._space.assignment({}), {"role": BASELINE, "source": source})
             return
-        for known in self._space.known_good:
-            if self._fingerprint(known.values) not in self._known and self.admission.admits_known_good(
-                known.values
-            ):
+        fresh = [
+            known for known in self._space.known_good if self._fingerprint(known.values) not in self._known
+        ]
+        # All at once: to ask SGLang takes a start of its own.
+        self.admission.refusals([known.values for known in fresh])
+        for known in fresh:
+            if self.admission.admits_known_good(known.values):
                 self._enqueue(
                     self._space.assignment(known.values), {"role": KNOWN_GOOD, "source": known.name}
                 )

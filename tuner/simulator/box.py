@@ -16,13 +16,17 @@ Table = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Gpus:
-    """The cards. `free_gib` is what one has left after its context and NCCL's buffers."""
+    """The cards. `free_gib` is what one has left after its context and NCCL's buffers.
+
+    `sm` is their compute capability, 120 for 12.0; 0 where the profile does not say.
+    """
 
     name: str
     count: int
     memory_mib: int
     free_gib: float
     nccl: str
+    sm: int = 0
 
 
 @dataclass(frozen=True)

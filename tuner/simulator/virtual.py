@@ -19,8 +19,11 @@ from tuner.evaluate.failures import failure_of_exit, failure_of_start
 from tuner.evaluate.fitting import Fitted, fit_to_installation
 from tuner.evaluate.outcome import Outcome, ServerFacts
 from tuner.evaluate.protocol import LaunchShown, Listener, PhaseNews, Request
+from tuner.evaluate.vetting import Preflight
 from tuner.measure.highest import next_level
 from tuner.measure.measurement import LevelSummary, Measurement
+from tuner.preflight.refusal import Refusal
+from tuner.preflight.rules import read_rules
 from tuner.sglang.phases import Phase
 from tuner.sglang.plan import LaunchPlan
 from tuner.simulator.box import Box, Rule
@@ -37,6 +40,7 @@ from tuner.simulator.virtual_load import (
     summary_of,
 )
 from tuner.simulator.virtual_start import Standing, VirtualStart, VirtualStarts, quiet, with_serving_failure
+from tuner.simulator.virtual_vetting import VETTING_S, VirtualCheck, facts_of_box
 from tuner.space.configuration import Configuration
 from tuner.space.parameters import AUTO
 from tuner.space.space import SearchSpace
@@ -63,7 +67,7 @@ def from_study(definition: StudyDefinition, clock: Clock) -> VirtualEvaluator:
 
 
 class VirtualEvaluator:
-    """Implements `Evaluator` on a box profile, at time scale 1 whatever the profile says.
+    """Implements `Evaluator` and `Vetter` on a box profile, at time scale 1 whatever the profile says.
 
     The flags of a configuration reach the box as they reach a process: through the launch plan, the
     simulator's parser and its checks. What starts, dies and how long it takes follow from the box; the luck
@@ -83,6 +87,14 @@ class VirtualEvaluator:
         )
         self._seed = definition.seed
         self._launches: dict[str, _Launch] = {}
+        self._preflight = Preflight(
+            self.fitted,
+            rules=read_rules(),
+            facts=facts_of_box(self.box),
+            validator=VirtualCheck(self._starts),
+        )
+        self._refusals: dict[Configuration, Refusal | None] = {}
+        self._vets = False
 
     @property
     def space(self) -> SearchSpace:
@@ -99,8 +111,19 @@ class VirtualEvaluator:
         other._seed, other.clock = seed, ManualClock()
         return other
 
+    def vet(self, configurations: Sequence[Configuration], listener: Listener) -> Sequence[Refusal | None]:
+        """See `Vetter`. Between two launches it takes the time of one start of what vets."""
+        if not self._vets:
+            self._vets = True
+            self.clock.advance(VETTING_S)
+        for configuration in configurations:
+            if configuration not in self._refusals:
+                (self._refusals[configuration],) = self._preflight.vet([configuration], listener.on_note)
+        return [self._refusals[configuration] for configuration in configurations]
+
     def evaluate(self, request: Request, listener: Listener) -> Outcome:
         """See `Evaluator`. Returns at once; the clock moves on as if the launch had taken place."""
+        self._vets = False
         launch = self._launch(request.configuration, as_baseline=request.as_baseline)
         listener.on_launch(request, launch.shown)
         for span in launch.start.end.phases:

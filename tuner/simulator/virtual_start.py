@@ -79,6 +79,15 @@ class VirtualStarts:
         flags = parse_help(self._parser.format_help())
         return Installation(tuple(command), flags, version=self._box.sglang_version.text)
 
+    def check(self, words: Sequence[str]) -> tuple[str, dict[str, Any]]:
+        """The exception (name and text) that ends a start before it loads anything, or what flags become."""
+        try:
+            return "", resolve(self._box, self._parsed(words)).arguments
+        except _UsageError as error:
+            return f"SystemExit: {str(error).strip().rpartition('error: ')[2]}", {}
+        except ArgumentError as error:
+            return str(error).strip().splitlines()[-1], {}
+
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> VirtualStart:
         """Start with these flags (what follows the server's command) and this environment."""
         paper = _Paper()
