@@ -60,5 +60,6 @@ def test_a_night_in_virtual_time_takes_seconds_and_ends_with_a_verdict(tmp_path:
     assert "verdict: faster by" in done.stdout
     started = [int(minutes) for minutes in re.findall(r"ready after (\d+):\d\d", done.stdout)]
     assert len(started) > 6 and min(started) >= 8  # minutes of a start, as on the real box
+    assert re.search(r"refused before launch: torch's symmetric memory needs .* on SM120", done.stdout)
     unknown = tuner("optimize", "--folder", str(tmp_path / "no"), "--evaluator", "no.such:thing")
     assert unknown.returncode == 2 and not (tmp_path / "no").exists()

@@ -19,6 +19,8 @@ from tuner.space.configuration import Configuration
 _PLAIN_EVERY_S = 60.0
 """Without a terminal, a phase that lasts says so this often."""
 
+_SHOWN_REASONS = 5
+
 
 class ProgressPrinter(SearchListener):
     """Prints the search to `out`; `label` (what the server is called) heads every trial."""
@@ -86,8 +88,11 @@ class ProgressPrinter(SearchListener):
     def refusals(self) -> None:
         """How many were refused before launch, and why."""
         if self._refused:
-            told = "; ".join(f"{count} for {reason}" for reason, count in self._refused.most_common())
-            self.line(f"refused before launch, at no cost: {told}")
+            shown = self._refused.most_common(_SHOWN_REASONS)
+            told = [f"{count} for {reason}" for reason, count in shown]
+            rest = sum(self._refused.values()) - sum(count for _, count in shown)
+            told += [f"{rest} for other reasons"] if rest else []
+            self.line(f"refused before launch, at no cost: {'; '.join(told)}")
 
     def on_confirmation(self, reason: str, launches: int) -> None:
         """See `SearchListener`."""
