@@ -87,6 +87,7 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     assert (
         "refused before launch: chunked_prefill_size must be divisible by page_size (SGLang)" in done.stdout
     )
+    assert "known-good 'refused' is skipped" in done.stdout
     launched = [record["configuration"] for record in records]
     assert not any(
         item.get("chunked_prefill_size") == 96 and item.get("page_size") == 64 for item in launched

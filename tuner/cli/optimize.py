@@ -107,7 +107,7 @@ def _show_plans(printer: ProgressPrinter, definition: StudyDefinition, parts: As
     if definition.preflight:
         admission = Admission(parts.evaluator, printer)
         for known in parts.space.known_good:
-            admission.admits_known_good(known.values)
+            admission.admits_known_good(known)
     printer.line("nothing was launched")
     return EXIT_DONE
 

@@ -6,6 +6,7 @@ The object is called with the study's definition and the clock, and returns some
 - `space`: the `SearchSpace` to search in place of the study's, its known-good configurations included.
 - `preflight()`: checks before the first launch; raises a `TunerError` for what has to be mended, and returns
   lines that are worth telling the user.
+- `vet(configurations, listener)`: says of each, without a launch, why it cannot run, or None (see `Vetter`).
 - `clock`: the clock by which it lives, where that is not the system's (virtual time).
 """
 

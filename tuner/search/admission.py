@@ -13,6 +13,7 @@ from tuner.errors import TunerError
 from tuner.evaluate.protocol import Evaluator, Listener, Vetter
 from tuner.preflight.refusal import Refusal
 from tuner.space.configuration import Configuration
+from tuner.space.space import KnownGood
 
 _MOST_IN_A_ROW = 50
 
@@ -53,18 +54,22 @@ class Admission:
         )
         return True
 
-    def admits_known_good(self, configuration: Configuration) -> bool:
+    def admits_known_good(self, known: KnownGood) -> bool:
         """Whether one that is said to run may be launched: only the engine itself can refuse that."""
+        configuration = known.values
         refusal = self.refusals([configuration])[0]
         if refusal is None:
             return True
+        is_news = configuration.fingerprint not in self._told
         if refusal.sure:
             self._tell(configuration, refusal)
-            return False
-        if configuration.fingerprint not in self._told:
+            note = f"known-good '{known.name}' is skipped: {refusal.by} refuses it"
+        else:
             self._told.add(configuration.fingerprint)
-            self._listener.on_note(f"launched since it is known to run, against the rule: {refusal.shown()}")
-        return True
+            note = f"known-good '{known.name}' is launched, against the rule: {refusal.shown()}"
+        if is_news:
+            self._listener.on_note(note)
+        return not refusal.sure
 
     def refusals(self, configurations: Sequence[Configuration]) -> list[Refusal | None]:
         """For each the reason not to launch it, or None."""

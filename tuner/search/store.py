@@ -244,7 +244,7 @@ class StudyStore:
         # All at once: to ask SGLang takes a start of its own.
         self.admission.refusals([known.values for known in fresh])
         for known in fresh:
-            if self.admission.admits_known_good(known.values):
+            if self.admission.admits_known_good(known):
                 self._enqueue(
                     self._space.assignment(known.values), {"role": KNOWN_GOOD, "source": known.name}
                 )
