@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from tests.learn.learning import configured, died, ran, space
+from tuner.learn.axes import Axes
+from tuner.learn.headroom import Headroom
+from tuner.learn.observation import Death, Observation
+from tuner.space.configuration import Configuration
+
+
+class Known:
+    """What these launches say of the memory of others."""
+
+    def __init__(self, *observations: Observation) -> None:
+        self._axes = Axes(space(), observations)
+        self._headroom = Headroom(self._axes, observations)
+
+    def free_gib(self, configuration: Configuration) -> tuple[float, float] | None:
+        return self._headroom.predicted_gib(configuration)
+
+    def risks(self, *configurations: Configuration) -> list[float]:
+        return [float(risk) for risk in self._headroom.risk(self._axes.rows(configurations))]
+
+
+def logged(fraction: float, graphs_gib: float = 1.5, card_gib: float = 94.0) -> dict[str, float]:
+    """A log of a model of 72 GiB."""
+    pool_gib = fraction * card_gib - 72.0
+    free_gib = card_gib - 72.0 - pool_gib - graphs_gib - 1.5
+    return {
+        "weights_gib": 72.0,
+        "kv_cache_gib": pool_gib,
+        "graphs_gib": graphs_gib,
+        "available_gib": free_gib,
+    }
+
+
+def test_two_logs_tell_where_the_card_is_full() -> None:
+    model = Known(
+        ran(0, memory=logged(0.81, graphs_gib=2.5), mem_fraction_static=0.81),
+        ran(1, memory=logged(0.86, graphs_gib=2.5), mem_fraction_static=0.86),
+    )
+
+    predicted = model.free_gib(configured(mem_fraction_static=0.90))
+    assert predicted is not None
+    assert abs(predicted[0] - logged(0.90, graphs_gib=2.5)["available_gib"]) < 0.5
+    low, edge, full = model.risks(*(configured(mem_fraction_static=at) for at in (0.85, 0.90, 0.96)))
+    assert low < 0.05 and edge < 0.2 and full > 0.8
+
+
+def test_a_fraction_that_leaves_no_pool_is_avoided() -> None:
+    model = Known(ran(0, memory=logged(0.81), mem_fraction_static=0.81))
+
+    assert model.risks(configured(mem_fraction_static=0.72))[0] > 0.8
+
+
+def test_a_death_in_capture_rules_out_what_asks_for_more() -> None:
+    death = Death("oom-graph-capture", "graph-capture", shortage_gib=1.0)
+    model = Known(
+        ran(0, memory=logged(0.81), mem_fraction_static=0.81, cuda_graph_max_bs=64),
+        died(1, death, mem_fraction_static=0.90, cuda_graph_max_bs=256),
+    )
+
+    higher = [
+        configured(mem_fraction_static=0.90, cuda_graph_max_bs=256),
+        configured(mem_fraction_static=0.92, cuda_graph_max_bs=512),
+        configured(mem_fraction_static=0.81, cuda_graph_max_bs=64),
+    ]
+    same, more, less = model.risks(*higher)
+    assert same > 0.8 and more > 0.8 and less < 0.05
+
+
+def test_without_any_figures_deaths_still_teach() -> None:
+    death = Death("oom-graph-capture", "graph-capture")
+    model = Known(
+        Observation(0, configured(mem_fraction_static=0.80), log_scores=(0.0,)),
+        Observation(1, configured(mem_fraction_static=0.95), death=death),
+    )
+
+    safe, deadly = model.risks(*(configured(mem_fraction_static=at) for at in (0.80, 0.95)))
+    assert safe < 0.2 and deadly > 0.7
+
+
+def test_nothing_is_said_before_anything_is_known() -> None:
+    assert Known().free_gib(configured()) is None

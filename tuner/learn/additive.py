@@ -1,0 +1,134 @@
+"""A Gaussian process whose parts are one function for each parameter, and weak ones for each pair.
+
+f(x) = mean + sum over axes of f_d(x_d) + sum over pairs of f_de(x_d, x_e); the spreads of the f_d are fitted
+to the launches (maximum a posteriori). Most knobs of a server act nearly independently on the logarithm of
+its speed, so a handful of launches tells much about combinations that nobody launched.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.learn.axes import Axes, Floats, Rows
+
+_PAIRS = 0.06
+"""The variance of a pair's part, as a share of the product of its parameters' spreads."""
+_MEAN_SD = 1.0
+_JITTER = 1e-8
+_STEPS = (0.35, 1.0 / 1.4, 1.4, 3.0)
+_LOG_SD = 0.9
+"""How far fitted spreads may be from expected ones: sd of the logarithm of their ratio."""
+_NOISE_LOG_SD = 0.5
+"""The same for the noise."""
+_FITTED_AT_ONCE = 40_000_000
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Mean and sd at some configurations, and the sd of each one's difference from the incumbent."""
+
+    mean: Floats
+    sd: Floats
+    gain: Floats
+    gain_sd: Floats
+
+
+class Additive:
+    """The process, conditioned on launches. `spreads` are in units of what is predicted."""
+
+    def __init__(
+        self,
+        axes: Axes,
+        rows: Rows,
+        values: Floats,
+        spreads: Floats,
+        noise_sd: Floats,
+        noise_scale: float = 1.0,
+    ) -> None:
+        self._axes = axes
+        self._rows = rows
+        self._values = values
+        self._noise = noise_sd**2
+        self.noise_scale = noise_scale
+        self.spreads = spreads
+        self._alike = axes.alike(rows, rows)
+        self._centre = float(np.mean(values)) if len(values) else 0.0
+        self._condition()
+
+    def fit(self, expected: Floats, sweeps: int = 1) -> None:
+        """Move the spreads and the noise, one at a time, to where the launches are likeliest.
+
+        `expected` are the spreads that are likely beforehand.
+        """
+        best = self._likelihood(self.spreads, self.noise_scale, expected)
+        work = len(self._values) ** 3 * len(_STEPS)
+        most = max(1, min(len(expected), int(_FITTED_AT_ONCE / max(1, work))))
+        start = len(self._values) % len(expected)
+        for _ in range(sweeps):
+            for step in _STEPS:
+                scale = self.noise_scale * step
+                found = self._likelihood(self.spreads, scale, expected)
+                if found > best + 1e-9:
+                    best, self.noise_scale = found, scale
+            for offset in range(most):
+                axis = (start + offset) % len(expected)
+                for step in _STEPS:
+                    tried = self.spreads.copy()
+                    tried[axis] *= step
+                    found = self._likelihood(tried, self.noise_scale, expected)
+                    if found > best + 1e-9:
+                        best, self.spreads = found, tried
+        self._condition()
+
+    def predict(self, rows: Rows, incumbent: Rows) -> Prediction:
+        """Mean and sd at `rows`, and of their differences from the one row of `incumbent`."""
+        mean, half, prior = self._project(rows)
+        there, half_there, prior_there = self._project(incumbent)
+        variance = np.maximum(prior - np.sum(half**2, axis=0), 1e-12)
+        variance_there = float(prior_there[0] - np.sum(half_there**2))
+        between = self._kernel(self._axes.alike(rows, incumbent), self.spreads)[:, 0]
+        between = between - half.T @ half_there[:, 0]
+        differing = np.maximum(variance + variance_there - 2 * between, 1e-12)
+        return Prediction(mean, np.sqrt(variance), mean - there[0], np.sqrt(differing))
+
+    def means(self, rows: Rows) -> Floats:
+        """The means at `rows`."""
+        return self._project(rows)[0]
+
+    def _project(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
+        across = self._kernel(self._axes.alike(self._rows, rows), self.spreads)
+        half: Floats = self._whitening @ across
+        mean: Floats = self._centre + across.T @ self._weights
+        own = rows.active * self.spreads
+        total = np.sum(own, axis=1)
+        squares = np.sum(own**2, axis=1)
+        prior: Floats = _MEAN_SD**2 + squares + _PAIRS * (total**2 - squares) / 2
+        return mean, half, prior
+
+    def _kernel(self, alike: Floats, spreads: Floats) -> Floats:
+        """Covariances: of the mean, of each axis, of each pair."""
+        parts = alike * spreads[:, None, None]
+        total = parts.sum(axis=0)
+        squares = (parts**2).sum(axis=0)
+        single: Floats = np.tensordot(spreads**2, alike, axes=1)
+        found: Floats = _MEAN_SD**2 + single + _PAIRS * (total**2 - squares) / 2
+        return found
+
+    def _condition(self) -> None:
+        lower = np.linalg.cholesky(self._covariance(self.spreads, self.noise_scale))
+        self._whitening: Floats = np.linalg.inv(lower)
+        self._weights = self._whitening.T @ (self._whitening @ (self._values - self._centre))
+
+    def _covariance(self, spreads: Floats, noise_scale: float) -> Floats:
+        found: Floats = self._kernel(self._alike, spreads) + np.diag(self._noise * noise_scale**2 + _JITTER)
+        return found
+
+    def _likelihood(self, spreads: Floats, noise_scale: float, expected: Floats) -> float:
+        lower = np.linalg.cholesky(self._covariance(spreads, noise_scale))
+        white = np.linalg.solve(lower, self._values - self._centre)
+        prior = np.sum(np.log(spreads / expected) ** 2) / (2 * _LOG_SD**2)
+        prior += math.log(noise_scale) ** 2 / (2 * _NOISE_LOG_SD**2)
+        return float(-0.5 * white @ white - np.sum(np.log(np.diag(lower))) - prior)

@@ -1,0 +1,123 @@
+"""How much memory a configuration would leave, in GiB, learnt from the logs of launches that ran or died.
+
+Two figures are predicted with their uncertainty: the room for the KV pool, and what is free once everything
+stands (graphs captured). Of the memory fraction it is known how it acts: the static part grows by the card's
+memory (SGLang 0.5.x: static part = fraction x free memory). What is left of a log is learnt by the additive
+model: graphs by batch size, a draft model, chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist, median
+
+import numpy as np
+
+from tuner.learn.additive import Additive
+from tuner.learn.axes import Axes, Floats, Rows
+from tuner.learn.blame import is_by_memory
+from tuner.learn.observation import Observation
+from tuner.space.configuration import Configuration
+
+_FRACTION = "mem_fraction_static"
+_POOL_KINDS = frozenset({"mem-fraction-too-low", "oom-weights", "measurement-void"})
+_GIB = 1.5
+"""Spread of what a parameter takes, and what is missing where a death does not say."""
+_UNSAID_GIB = 3.0
+"""What a launch that ran is taken to have left where its log does not say."""
+_LEAST_FREE_GIB = 0.7
+_LEAST_POOL_GIB = 0.3
+_DIED_SERVING_GIB = -0.3
+"""What a server had left that stood, and died under load."""
+_NOISE_GIB = 0.15
+_NORMAL = NormalDist()
+
+
+class Headroom:
+    """Predicts memory for configurations that were never launched."""
+
+    def __init__(self, axes: Axes, observations: Sequence[Observation]) -> None:
+        self._axes = axes
+        self._card_gib = _card_gib(axes, observations)
+        self._free = self._model([(one, _free_gib(one)) for one in observations], -self._card_gib)
+        self._pool = self._model([(one, _pool_gib(one)) for one in observations], self._card_gib)
+
+    def risk(self, rows: Rows) -> Floats:
+        """The odds (0 to 1) that each dies for lack of memory."""
+        free = self._short(self._free, -self._card_gib, rows, _LEAST_FREE_GIB)
+        pool = self._short(self._pool, self._card_gib, rows, _LEAST_POOL_GIB)
+        found: Floats = 1.0 - (1.0 - free) * (1.0 - pool)
+        return found
+
+    def predicted_gib(self, configuration: Configuration) -> tuple[float, float] | None:
+        """What is free once everything stands, and the sd of that; None before anything is known."""
+        if self._free is None:
+            return None
+        rows = self._axes.rows([configuration])
+        found = self._free.predict(rows, rows)
+        return float(found.mean[0] + self._moved(-self._card_gib, [configuration])[0]), float(found.sd[0])
+
+    def _model(self, known: list[tuple[Observation, float | None]], slope: float) -> Additive | None:
+        seen = [(one.configuration, gib) for one, gib in known if gib is not None]
+        if not seen:
+            return None
+        configurations = [configuration for configuration, _ in seen]
+        values = np.array([gib for _, gib in seen]) - self._moved(slope, configurations)
+        spreads = np.full(len(self._axes.names), _GIB / 3)
+        for column, name in enumerate(self._axes.names):
+            if name in ("speculative", "cuda_graph_max_bs", "chunked_prefill_size", "max_running_requests"):
+                spreads[column] = _GIB
+            if name == _FRACTION:
+                spreads[column] = 0.3 if self._card_gib else 2 * _GIB
+        noise = np.full(len(values), _NOISE_GIB)
+        return Additive(self._axes, self._axes.rows(configurations), values, spreads, noise)
+
+    def _short(self, model: Additive | None, slope: float, rows: Rows, least_gib: float) -> Floats:
+        if model is None:
+            return np.full(len(rows), 0.05)
+        found = model.predict(rows, self._axes.rows(rows.configurations[:1]))
+        mean = found.mean + self._moved(slope, rows.configurations)
+        return np.array(
+            [
+                _NORMAL.cdf((least_gib - there) / sd)
+                for there, sd in zip(mean, np.sqrt(found.sd**2 + 0.2**2), strict=True)
+            ]
+        )
+
+    def _moved(self, slope: float, configurations: Sequence[Configuration]) -> Floats:
+        """What the memory fraction does by itself."""
+        fractions = [self._axes.number(_FRACTION, configuration) for configuration in configurations]
+        return np.array([0.0 if fraction is None else slope * fraction for fraction in fractions])
+
+
+def _card_gib(axes: Axes, observations: Sequence[Observation]) -> float:
+    """The memory that the fraction is a fraction of; 0 where no log tells."""
+    found = []
+    for one in observations:
+        fraction = one.resolved.get(_FRACTION, axes.number(_FRACTION, one.configuration))
+        weights, pool = one.memory.get("weights_gib"), one.memory.get("kv_cache_gib")
+        if one.death is None and fraction and weights is not None and pool is not None:
+            found.append((weights + one.memory.get("draft_weights_gib", 0.0) + pool) / float(fraction))
+    return median(found) if found else 0.0
+
+
+def _free_gib(one: Observation) -> float | None:
+    """What this launch says of the memory that is free in the end."""
+    if one.death is None:
+        return one.memory.get("available_gib", _UNSAID_GIB)
+    if not is_by_memory(one) or one.death.kind in _POOL_KINDS:
+        return None
+    if "available_gib" in one.memory:
+        return _DIED_SERVING_GIB
+    missing = one.death.shortage_gib
+    return -min(4.0, missing) if missing else -_GIB
+
+
+def _pool_gib(one: Observation) -> float | None:
+    """What this launch says of the room for its KV pool."""
+    if one.death is None:
+        return one.memory.get("kv_cache_gib", _UNSAID_GIB)
+    if one.death.kind not in _POOL_KINDS:
+        return one.memory.get("kv_cache_gib")
+    missing = one.death.shortage_gib
+    return -min(8.0, missing) if missing else -_GIB / 2

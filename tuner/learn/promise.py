@@ -1,0 +1,174 @@
+"""What a launch promises: the expected improvement on the best, times the odds that it runs and counts."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from tuner.learn.additive import Additive
+from tuner.learn.axes import Axes, Floats, Rows
+from tuner.learn.blame import Culprits
+from tuner.learn.headroom import Headroom
+from tuner.learn.observation import Observation
+from tuner.learn.speed import Canonical, Speed
+from tuner.space.configuration import Configuration
+from tuner.space.space import SearchSpace
+
+_MOST_TELLING = 160
+_UNKNOWN_LAUNCH_S = 600.0
+_LOSSES = 0.08
+"""The share of the time that may go into launches that die."""
+_SAFE = 0.95
+"""Odds of running at which a launch is worth its time even where losses are at their limit."""
+_LIMIT_SPREAD = 0.15
+_LIMIT_SPREAD_MEMORY = 0.6
+"""Of what decides on the size of the KV pool."""
+_LIMIT_NOISE = 0.03
+_MEMORY = frozenset({"mem_fraction_static", "kv_cache_dtype", "speculative", "max_running_requests"})
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What there is to learn from: the launches, how to canonise a configuration, and the scored load.
+
+    `load` is the largest number of requests at once that counts; None where that is not fixed.
+    """
+
+    observations: tuple[Observation, ...]
+    canonical: Canonical
+    load: int | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Where the fit of the speeds stands, for the next one to go on from."""
+
+    spreads: Mapping[str, float]
+    noise_scale: float = 1.0
+
+
+class Promise:
+    """All models of one moment. `running` are configurations that others are launching."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        lesson: Lesson,
+        running: Sequence[Configuration],
+        source: random.Random,
+        fitted: Fitted,
+    ) -> None:
+        everything = lesson.observations
+        observations = _most_telling(everything)
+        self._canonical = lesson.canonical
+        self._axes = Axes(space, observations)
+        self._culprits = Culprits(space, everything)
+        self._headroom = Headroom(self._axes, observations)
+        self._measured = [one for one in observations if one.death is None]
+        self.speed: Speed | None = None
+        self.fitted = fitted
+        if self._measured:
+            self.speed = Speed(
+                self._axes,
+                self._measured,
+                canonical=lesson.canonical,
+                load=lesson.load,
+                weights=_weights(self._measured, source),
+                spreads=fitted.spreads,
+                noise_scale=fitted.noise_scale,
+            )
+            self.fitted = Fitted(self.speed.spreads, self.speed.noise_scale)
+            if running:
+                self.speed.believe(running)
+        names = sorted({name for one in self._measured for name in one.excesses})
+        self._limits = [self._limit(name) for name in names]
+        self._spent_s = sum(one.took_s for one in everything)
+        self._lost_s = sum(one.took_s for one in everything if one.death is not None)
+        self._launch_s = max(1.0, self._spent_s / len(everything)) if everything else _UNKNOWN_LAUNCH_S
+        self._incumbent = next(iter(self.leaders(1)), None)
+
+    def of(self, configurations: Sequence[Configuration]) -> Floats:
+        """The promise of each: a gain (logarithm of the speed), or odds before anything was measured."""
+        rows = self._axes.rows([self._canonical(configuration) for configuration in configurations])
+        runs: Floats = (1.0 - self._headroom.risk(rows)) * np.array(
+            [1.0 - self._culprits.risk(configuration) for configuration in configurations]
+        )
+        if self.speed is None or self._incumbent is None:
+            return runs
+        gain, sd = self.speed.gains(rows, self._incumbent)
+        odds = runs * self._counts(rows)
+        found: Floats = _expected_improvement(gain, sd) * odds * self._affordable(runs)
+        return found
+
+    def leaders(self, count: int) -> list[Configuration]:
+        """The configurations that are believed to be the best of those that were measured, best first."""
+        if self.speed is None:
+            return []
+        known = {self._canonical(one.configuration): one for one in self._measured}
+        configurations = list(known)
+        means = self.speed.means(configurations)
+        ranks = means - np.array([0.0 if known[each].feasible else 1.0 for each in configurations])
+        return [configurations[int(index)] for index in np.argsort(-ranks)[:count]]
+
+    # --- the parts --------------------------------------------------------------------------------------
+
+    def _limit(self, name: str) -> Additive:
+        """How far a limit is missed, by the same kind of model."""
+        told = [one for one in self._measured if name in one.excesses]
+        values = np.clip(np.array([one.excesses[name] for one in told]), -2.0, 1.0)
+        rows = self._axes.rows([self._canonical(one.configuration) for one in told])
+        spreads = np.array(
+            [_LIMIT_SPREAD_MEMORY if axis in _MEMORY else _LIMIT_SPREAD for axis in self._axes.names]
+        )
+        model = Additive(self._axes, rows, values, spreads, np.full(len(values), _LIMIT_NOISE))
+        model.fit(spreads)
+        return model
+
+    def _counts(self, rows: Rows) -> Floats:
+        """The odds that each meets what was asked for."""
+        counts, there = np.ones(len(rows)), self._axes.rows(rows.configurations[:1])
+        for limit in self._limits:
+            missed = limit.predict(rows, there)
+            counts *= [
+                _NORMAL.cdf(-mean / math.hypot(sd, 0.02))
+                for mean, sd in zip(missed.mean, missed.sd, strict=True)
+            ]
+        return counts
+
+    def _affordable(self, runs: Floats) -> Floats:
+        """1 where the launches that die are expected to keep to their share of the time, else much less."""
+        lost = (self._lost_s + (1.0 - runs) * self._launch_s) / (self._spent_s + self._launch_s)
+        return np.where((lost <= _LOSSES) | (runs >= _SAFE), 1.0, 0.02 * runs)
+
+
+def _most_telling(observations: Sequence[Observation]) -> tuple[Observation, ...]:
+    """The best and the latest launches, where there are more than asking has time for."""
+    if len(observations) <= _MOST_TELLING:
+        return tuple(observations)
+    half = _MOST_TELLING // 2
+    best = sorted(observations, key=lambda one: -(one.log_scores[0] if one.log_scores else -math.inf))[:half]
+    kept = {one.trial for one in (*best, *observations[-half:])}
+    return tuple(one for one in observations if one.trial in kept)
+
+
+def _weights(measured: Sequence[Observation], source: random.Random) -> tuple[float, ...]:
+    """How much each goal counts now: all of them get their turn."""
+    goals = len(measured[0].log_scores)
+    if goals == 1:
+        return (1.0,)
+    drawn = [source.expovariate(1.0) for _ in range(goals)]
+    return tuple(weight / sum(drawn) for weight in drawn)
+
+
+def _expected_improvement(gain: Floats, sd: Floats) -> Floats:
+    scaled = gain / sd
+    density = np.exp(-0.5 * scaled**2) / math.sqrt(2 * math.pi)
+    below = np.array([_NORMAL.cdf(value) for value in scaled])
+    found: Floats = np.maximum(gain * below + sd * density, 1e-15)
+    return found
