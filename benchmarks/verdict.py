@@ -20,7 +20,8 @@ import optuna
 
 from tuner.results.trial_log import MemoryLog
 from tuner.search.loop import Search, SearchListener
-from tuner.search.store import MEMORY, StudyStore
+from tuner.search.opening import MEMORY
+from tuner.search.store import StudyStore
 from tuner.simulator.virtual_planted import planted
 from tuner.space.configuration import Configuration
 from tuner.verdict.verdict import Verdict, VerdictKind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def optimize(folder: Path, *, study: str = STUDY, space: str = SPACE, options: t
         ("[\"{python}\", -m, tuner.simulator", "[nosuchprogram, tuner.simulator", ["there is no program nosuchprogram"]),
         ("budget: {launches: 2}", "baseline: {command: 'python -m x --no-such-flag 1'}", ["baseline", "--no-such-flag"]),
         ("budget: {launches: 2}", "storage: 'nosuch://here'", ["storage nosuch://here", "cannot be opened"]),
+        ("budget: {launches: 2}", "budget: {launches: 2}\nsampler: surogate", ["night.yaml", "sampler", "did you mean 'surrogate'?"]),
         ("budget: {launches: 2}", "server: {}", ["server: this key stands here twice"]),
     ],
 )  # fmt: skip
@@ -106,6 +108,11 @@ def test_a_search_space_that_cannot_be_meant_is_refused_with_its_place(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        pytest.param(
+            ("--sampler", "gp"),
+            "'gp' needs PyTorch, which is not installed",
+            marks=pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed"),
+        ),
         (("--launches", "none"), "command line: --launches: expected a whole number"),
         (("--concurrency", "0"), "command line: --concurrency: 0 is below the least possible, 1"),
         (("--flag", "tp_size"), "--flag: 'tp_size' is not NAME=VALUE"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.errors import EXIT_DONE
 from tuner.results.export import write_exports
 from tuner.results.record import read_records
-from tuner.results.trial_log import read_verdict
+from tuner.results.trial_log import read_expected, read_verdict
 from tuner.study.finding import find_results
 
 
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the best configuration and say what it is."""
     folder = find_results(arguments.study)
     target = Path(arguments.output) if arguments.output else folder / "best.yaml"
-    choice = write_exports(read_records(folder), target, read_verdict(folder))
+    choice = write_exports(read_records(folder), target, read_verdict(folder), read_expected(folder))
     sys.stdout.write(
         f"{target}: trial {choice.record.trial} on {choice.record.label}, "
         f"{choice.standing.shown}, {choice.gain}\n"

@@ -16,6 +16,7 @@ from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
 from tuner.search.loop import Search, SearchEnd
 from tuner.search.reference import nearest_miss
+from tuner.search.samplers import check_sampler
 from tuner.search.store import StudyStore
 from tuner.study.definition import StudyDefinition
 from tuner.study.finding import load_study
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, or go on searching; exits 1 where no configuration ran."""
     definition = load_study(arguments.study, arguments)
+    check_sampler(definition.sampler)
     owner = this_owner()
     parts = assemble(definition, arguments.evaluator, owner=owner)
     printer = ProgressPrinter(
@@ -117,6 +119,8 @@ def _conclude(printer: ProgressPrinter, definition: StudyDefinition, end: Search
     printer.refusals()
     artifacts = definition.folder / "artifacts"
     printer.line(f"look at it: optuna-dashboard {definition.storage} --artifact-dir {artifacts}")
+    for ruled_out in end.ruled_out:
+        printer.line(ruled_out.shown)
     nearest = nearest_miss(end.records, definition.objective)
     if nearest:
         printer.line(nearest)
@@ -129,7 +133,8 @@ def _conclude(printer: ProgressPrinter, definition: StudyDefinition, end: Search
         )
     if len(definition.objective.goals) > 1:
         _show_front(printer, definition, end)
-    choice = choose(end.records, end.verdict.to_json() if end.verdict is not None else None)
+    verdict = end.verdict.to_json() if end.verdict is not None else None
+    choice = choose(end.records, verdict, end.expected)
     trial = choice.record.trial
     printer.line(f"best on {definition.server.label}: trial {trial}, {choice.standing.shown}, {choice.gain}")
     if end.verdict is not None:

@@ -8,6 +8,7 @@ from typing import TextIO
 from tuner.clock import Clock
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import LaunchShown, PhaseNews, Request
+from tuner.learn.ruled_out import RuledOut
 from tuner.measure.measurement import LevelSample, LevelSummary
 from tuner.preflight.refusal import Refusal
 from tuner.results.record import COMPLETE, TrialRecord, shown_fallback, shown_score
@@ -93,6 +94,10 @@ class ProgressPrinter(SearchListener):
             rest = sum(self._refused.values()) - sum(count for _, count in shown)
             told += [f"{rest} for other reasons"] if rest else []
             self.line(f"refused before launch, at no cost: {'; '.join(told)}")
+
+    def on_ruled_out(self, ruled_out: RuledOut) -> None:
+        """See `SearchListener`."""
+        self.line(f"     {ruled_out.shown}")
 
     def on_confirmation(self, reason: str, launches: int) -> None:
         """See `SearchListener`."""

@@ -154,6 +154,17 @@ class Objective:
         """The number of the first goal, which is the only one unless a trade-off was asked for."""
         return self.scores(measurement)[0]
 
+    def accept_length(self, measurement: Measurement) -> float | None:
+        """The tokens of a step at the levels of the first goal (geometric mean), where that counts tokens.
+
+        None without speculation.
+        """
+        goal = self.goals[0]
+        if goal.kind not in ("decode", "tokens-per-joule"):
+            return None
+        lengths = [measurement.level(level).accept_length or 0.0 for level in goal.levels]
+        return math.exp(math.fsum(map(math.log, lengths)) / len(lengths)) if all(lengths) else None
+
     def excesses(self, measurement: Measurement) -> dict[str, float]:
         """For every limit by how much it is exceeded (0.2: by 20 %; 0 or less is met), at the worst level.
 

@@ -17,7 +17,7 @@ from tuner.document import write_document
 from tuner.errors import NothingRan
 from tuner.redact import REDACTED, is_secret
 from tuner.results.record import TrialRecord
-from tuner.results.standings import Standing, standings
+from tuner.results.standings import Expected, Standing, standings
 
 Verdict = Mapping[str, Any]
 """`tuner.verdict.verdict.Verdict.to_json`."""
@@ -58,12 +58,14 @@ class Choice:
         return f"{self.record.gain:+.1%} over {self.record.reference}, unconfirmed"
 
 
-def choose(records: Sequence[TrialRecord], verdict: Verdict | None = None) -> Choice:
-    """The confirmed winner, or else the best measured configuration.
+def choose(
+    records: Sequence[TrialRecord], verdict: Verdict | None = None, expected: Expected | None = None
+) -> Choice:
+    """The confirmed winner, or else the configuration that is expected to be the best of those measured.
 
     Raises `NothingRan` where no trial was measured that meets what was asked for.
     """
-    found = standings(records)
+    found = standings(records, expected)
     if not found:
         raise NothingRan("no configuration has run yet, so there is nothing to export")
     winner = verdict["winner"] if verdict is not None else None
@@ -71,9 +73,14 @@ def choose(records: Sequence[TrialRecord], verdict: Verdict | None = None) -> Ch
     return Choice(confirmed or found[0], verdict)
 
 
-def write_exports(records: Sequence[TrialRecord], target: Path, verdict: Verdict | None = None) -> Choice:
+def write_exports(
+    records: Sequence[TrialRecord],
+    target: Path,
+    verdict: Verdict | None = None,
+    expected: Expected | None = None,
+) -> Choice:
     """Write the choice to `target` (YAML) and to the same name with `.sh`. Raises as `choose` does."""
-    choice = choose(records, verdict)
+    choice = choose(records, verdict, expected)
     target.parent.mkdir(parents=True, exist_ok=True)
     _replace(target, config_text(choice, target.name))
     script = target.with_suffix(".sh")

@@ -59,6 +59,7 @@ def study_note(
     verdict: str = "",
     remarks: Sequence[str] = (),
     refused: Mapping[str, int] | None = None,
+    ruled_out: Sequence[str] = (),
 ) -> str:
     """A study on one page: what was found so far, what failed, and what was `refused` before launch."""
     measured = sum(record.state == COMPLETE for record in records)
@@ -79,6 +80,8 @@ def study_note(
         parts.append(
             "## Refused before launch\n" + _table(("reason", "configurations"), list(refused.items()))
         )
+    if ruled_out:
+        parts.append("## Off the list\n" + _list(ruled_out))
     if remarks:
         parts.append("## What is known to cost on this box\n" + _list(remarks))
     return "\n\n".join(parts)

@@ -30,7 +30,8 @@ class TrialRecord:
     `repair_of` and `repeat_of` are trials, `same_as` an earlier one that ran as the same server.
     `infeasible` names the capacities that are too small and the limits that are exceeded, `excesses` by how
     much, relatively. `attempts` are the failures of earlier launches of
-    this trial. Times are seconds; `started` is ISO 8601 in UTC.
+    this trial. `accept_length` is the tokens of a step with speculation, the geometric mean over the scored
+    levels, where the first score counts tokens. Times are seconds; `started` is ISO 8601 in UTC.
     """
 
     trial: int
@@ -65,6 +66,7 @@ class TrialRecord:
     output: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
     attempts: tuple[dict[str, Any], ...] = ()
+    accept_length: float | None = None
     leftovers: tuple[str, ...] = ()
     tuner_version: str = ""
     version: int = RECORD_VERSION

@@ -10,9 +10,10 @@ from typing import Protocol
 from tuner.results.export import Verdict, write_exports
 from tuner.results.record import TrialRecord, read_records, trial_folder
 from tuner.results.recorder import FolderRecorder, Recorder
-from tuner.results.standings import standings
+from tuner.results.standings import Expected, standings
 
 VERDICT_FILE = "verdict.json"
+EXPECTED_FILE = "expected.json"
 
 
 class TrialLog(Protocol):
@@ -24,12 +25,14 @@ class TrialLog(Protocol):
     def begin(self, record: TrialRecord) -> Recorder:
         """A recorder that keeps this trial's record from now on, in place of one that is there."""
 
-    def export(self, records: Sequence[TrialRecord], verdict: Verdict | None = None) -> None:
-        """Make the best of them ready to be started; keep the verdict, where there is one now."""
+    def export(
+        self, records: Sequence[TrialRecord], expected: Expected, verdict: Verdict | None = None
+    ) -> None:
+        """Make the best of them ready to be started; keep what is expected, and a verdict."""
 
 
 class FolderLog:
-    """One folder a trial; `best.yaml`, `best.sh` and `verdict.json` beside them."""
+    """One folder a trial; `best.yaml`, `best.sh`, `verdict.json` and `expected.json` beside them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,13 +45,17 @@ class FolderLog:
         """See `TrialLog`."""
         return FolderRecorder(record, trial_folder(self._folder, record.trial))
 
-    def export(self, records: Sequence[TrialRecord], verdict: Verdict | None = None) -> None:
+    def export(
+        self, records: Sequence[TrialRecord], expected: Expected, verdict: Verdict | None = None
+    ) -> None:
         """See `TrialLog`."""
+        text = json.dumps({str(trial): score for trial, score in expected.items()}, indent=1) + "\n"
+        (self._folder / EXPECTED_FILE).write_text(text, encoding="utf-8")
         if verdict is not None:
             text = json.dumps(verdict, indent=1) + "\n"
             (self._folder / VERDICT_FILE).write_text(text, encoding="utf-8")
-        if standings(records):
-            write_exports(records, self._folder / "best.yaml", verdict)
+        if standings(records, expected):
+            write_exports(records, self._folder / "best.yaml", verdict, expected)
 
 
 class MemoryLog:
@@ -65,7 +72,9 @@ class MemoryLog:
         """See `TrialLog`."""
         return self._recorders.setdefault(record.trial, Recorder(record, Path("nowhere")))
 
-    def export(self, records: Sequence[TrialRecord], verdict: Verdict | None = None) -> None:
+    def export(
+        self, records: Sequence[TrialRecord], expected: Expected, verdict: Verdict | None = None
+    ) -> None:
         """Nobody starts what never ran."""
 
 
@@ -76,3 +85,12 @@ def read_verdict(folder: Path) -> Verdict | None:
     except (OSError, ValueError):
         return None
     return verdict
+
+
+def read_expected(folder: Path) -> Expected:
+    """What the search expected of its trials when it last exported; empty where it has not."""
+    try:
+        told = json.loads((folder / EXPECTED_FILE).read_text(encoding="utf-8"))
+        return {int(trial): float(score) for trial, score in told.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tuner.measure.objective import MINIMIZE, Objective
 from tuner.results.record import COMPLETE, PRUNED, TrialRecord
+from tuner.results.standings import Expected
 from tuner.search.reference import reference_of
 from tuner.search.roles import BASELINE, CONFIRM, KNOWN_GOOD, REPAIR, REPEAT, SEARCH
 from tuner.verdict.confirmation import DEFAULT, Candidate, ConfirmationPlan, FreshLaunch, plan_confirmation
@@ -20,21 +21,24 @@ def study_noise(records: Sequence[TrialRecord], objective: Objective) -> Noise:
     return noise_of(scores for _, scores in _groups(records, objective))
 
 
-def plan_of(records: Sequence[TrialRecord], objective: Objective, launches: int) -> ConfirmationPlan | None:
+def plan_of(
+    records: Sequence[TrialRecord], objective: Objective, launches: int, expected: Expected | None = None
+) -> ConfirmationPlan | None:
     """What to confirm, from the launches of the search alone; None where nothing was measured.
 
-    Candidates are named by the number of their trial.
+    Candidates are named by the number of their trial, and ranked by what is `expected` of them.
     """
     reference = reference_of([record for record in records if record.role != CONFIRM])
     if reference is None:
         return None
     groups = {record.trial: (record, scores) for record, scores in _groups(records, objective)}
     candidates = [
-        Candidate(str(trial), scores)
+        Candidate(str(trial), scores, _log(expected.get(trial) if expected else None, objective))
         for trial, (record, scores) in groups.items()
         if trial != reference.trial and not record.infeasible and record.same_as is None
     ]
-    default = Candidate(DEFAULT, groups[reference.trial][1])
+    told = expected.get(reference.trial) if expected else None
+    default = Candidate(DEFAULT, groups[reference.trial][1], _log(told, objective))
     return plan_confirmation(default, candidates, study_noise(records, objective), launches)
 
 
@@ -73,6 +77,10 @@ def _groups(
 
 
 def _log_score(record: TrialRecord, objective: Objective) -> float:
-    """More is better, also where the objective is to be small."""
+    return _log(record.score or 1.0, objective) or 0.0
+
+
+def _log(score: float | None, objective: Objective) -> float | None:
+    """The logarithm; more is better, also where the objective is to be small."""
     sign = -1.0 if objective.directions[0] == MINIMIZE else 1.0
-    return sign * math.log(record.score or 1.0)
+    return sign * math.log(score) if score else None

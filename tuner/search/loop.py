@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tuner.clock import Clock
 from tuner.diagnosis.failure import Cause
 from tuner.errors import BrokenEnvironment
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import Evaluator, Listener
+from tuner.learn.ruled_out import RuledOut
 from tuner.results.record import COMPLETE, FAILED, PRUNED, RUNNING, TrialRecord
 from tuner.results.recorder import Recorder
-from tuner.results.standings import Standing, best_standing
+from tuner.results.standings import Expected, Standing, best_standing
 from tuner.results.trial_log import FolderLog, TrialLog
 from tuner.search import breaker
 from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
 from tuner.search.confirming import launches_of, plan_of
-from tuner.search.equivalence import equivalences_of, twin_of
+from tuner.search.equivalence import twin_of
 from tuner.search.reference import describe_reference, reference_of, with_gain
 from tuner.search.repair import repair_of
 from tuner.search.roles import CONFIRM, REPAIR
@@ -41,19 +42,28 @@ class SearchListener(Listener):
     def on_record(self, record: TrialRecord, best: Standing | None) -> None:
         """A trial is over; `best` is the best of the study now."""
 
+    def on_ruled_out(self, ruled_out: RuledOut) -> None:
+        """From now on this is not proposed any more."""
+
     def on_confirmation(self, reason: str, launches: int) -> None:
         """The search is over; the best is confirmed by up to so many fresh launches."""
 
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """How a search ended: why, and what there is. Without confirming launches there is no verdict."""
+    """How a search ended: why, and what there is. Without confirming launches there is no verdict.
+
+    `expected` is what other launches of the trials' configurations are expected to score, `ruled_out` what is
+    off the list because it killed launches.
+    """
 
     reason: str
     records: tuple[TrialRecord, ...]
     best: Standing | None
     reference: str
     verdict: Verdict | None = None
+    expected: Expected = field(default_factory=dict)
+    ruled_out: tuple[RuledOut, ...] = ()
 
 
 class Search:
@@ -76,6 +86,7 @@ class Search:
         store.admission = Admission(evaluator if definition.preflight else None, listener)
         self._budget = BudgetKeeper(definition.budget, clock)
         self._of_this_run: list[TrialRecord] = []
+        self._told: set[str] = set()
 
     def run(self) -> SearchEnd:
         """Search, then confirm.
@@ -86,6 +97,7 @@ class Search:
         self._recover()
         records = self._log.records()
         self._listener.on_begin(self._budget.estimate(self._definition, records), len(records))
+        self._learn(records)
         reason = self._search()
         return self._confirm(reason)
 
@@ -97,7 +109,6 @@ class Search:
             reason = self._budget.search_is_over(records)
             if reason:
                 return reason
-            self._store.learn(equivalences_of(records, self._store.space))
             proposal = self._store.next()
             if proposal is None:
                 refused = sum(self._store.admission.refused.values())
@@ -118,7 +129,7 @@ class Search:
         while True:
             records = self._log.records()
             kept = self._budget.kept(records)
-            plan = plan_of(records, objective, kept)
+            plan = plan_of(records, objective, kept, self._store.expected(records))
             if plan is None or not kept or len(objective.goals) > 1:
                 return self._end(reason, records, None)
             done = launches_of(records, objective)
@@ -206,11 +217,21 @@ class Search:
     def _announce(self, record: TrialRecord) -> None:
         self._of_this_run.append(record)
         records = self._log.records()
-        best = best_standing(records)
-        if best is not None and record.trial == best.record.trial:
-            self._log.export(records)
-        self._store.publish_study(records, best, describe_reference(records))
+        expected = self._store.expected(records)
+        best = best_standing(records, expected)
+        if best is not None and record.state == COMPLETE:
+            self._log.export(records, expected)
         self._listener.on_record(record, best)
+        self._learn(records)
+        self._store.publish_study(records, best, describe_reference(records))
+
+    def _learn(self, records: list[TrialRecord]) -> None:
+        """Let the store learn from all records, and say what is off the list since the last time."""
+        self._store.learn(records)
+        for ruled_out in self._store.ruled_out:
+            if ruled_out.shown not in self._told:
+                self._told.add(ruled_out.shown)
+                self._listener.on_ruled_out(ruled_out)
 
     def _check_breaker(self) -> None:
         any_success = any(record.state == COMPLETE for record in self._log.records())
@@ -229,8 +250,9 @@ class Search:
         )
 
     def _end(self, reason: str, records: list[TrialRecord], verdict: Verdict | None) -> SearchEnd:
-        best, reference = best_standing(records), describe_reference(records)
+        expected = self._store.expected(records)
+        best, reference = best_standing(records, expected), describe_reference(records)
         if verdict is not None:
-            self._log.export(records, verdict.to_json())
+            self._log.export(records, expected, verdict.to_json())
             self._store.publish_study(records, best, reference, verdict.shown())
-        return SearchEnd(reason, tuple(records), best, reference, verdict)
+        return SearchEnd(reason, tuple(records), best, reference, verdict, expected, self._store.ruled_out)

@@ -130,6 +130,36 @@ class FreshSampler(BaseSampler):
         return None
 
 
+def levels_of(space: SearchSpace, *, most: int) -> dict[str, list[Value]]:
+    """The values of every dimension: all of them, or at most so many spread over its range."""
+    return {name: _levels(item, most) for name, item in distributions_of(space).items()}
+
+
+def _levels(distribution: BaseDistribution, most: int) -> list[Value]:
+    grid = _grid(distribution)
+    if grid is not None and (len(grid) <= most or isinstance(distribution, CategoricalDistribution)):
+        return grid
+    if not isinstance(distribution, (IntDistribution, FloatDistribution)):
+        raise TypeError(f"{distribution} has no values")
+    low, high = distribution.low, distribution.high
+    shares = [index / (most - 1) for index in range(most)]
+    spread = [
+        low * (high / low) ** share if distribution.log else low + (high - low) * share for share in shares
+    ]
+    if isinstance(distribution, IntDistribution):
+        step = distribution.step
+        whole = {low + step * round((value - low) / step) for value in spread}
+        return sorted(int(value) for value in whole if value <= high)
+    if distribution.step is not None:
+        return sorted(
+            {
+                round(low + distribution.step * round((value - low) / distribution.step), 10)
+                for value in spread
+            }
+        )
+    return [min(max(value, low), high) for value in spread]
+
+
 def _single(distribution: BaseDistribution) -> Any:
     grid = _grid(distribution)
     return grid[0] if grid else None

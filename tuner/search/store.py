@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.artifacts import FileSystemArtifactStore
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard import save_note
 
-from tuner.errors import InputError, TunerError
+from tuner.errors import TunerError
 from tuner.evaluate.protocol import Listener
+from tuner.learn.observation import Observation
+from tuner.learn.promise import Lesson
+from tuner.learn.ruled_out import RuledOut, ruled_out
 from tuner.results import dashboard
 from tuner.results.note import study_note
 from tuner.results.record import TrialRecord
-from tuner.results.standings import Standing
+from tuner.results.standings import Expected, Standing
 from tuner.search.admission import Admission
-from tuner.search.equivalence import Equivalences, canonical
-from tuner.search.identity import differences
+from tuner.search.equivalence import Equivalences, canonical, equivalences_of
+from tuner.search.lesson import expected_scores, load_of, observations_of
+from tuner.search.opening import experimental_allowed, open_artifacts, open_study
 from tuner.search.repair import Repair
 from tuner.search.roles import BASELINE, KNOWN_GOOD, REPAIR, REPEAT, SEARCH
 from tuner.search.sampler import Assignment, FreshSampler, distributions_of
+from tuner.search.samplers import sampler_of
+from tuner.search.surrogate import SurrogateSampler
 from tuner.space.configuration import Configuration, Value
 from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
 
-IDENTITY_FILE = "study.json"
-MEMORY = "memory"
-"""As `storage`: nothing is kept, shown or resumed; for studies in virtual time."""
+_RACES = 5
+"""How often another proposal is asked for where workers were given the same."""
 
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -85,19 +84,15 @@ class StudyStore:
         self.remarks: tuple[str, ...] = ()
         self.admission = Admission(None, Listener())
         self._equivalences: Equivalences = {}
+        self._ruled_out: tuple[RuledOut, ...] = ()
         self._known: set[str] = set()
-        self._artifacts: FileSystemArtifactStore | None = None
-        if definition.storage == MEMORY:
-            self._study = optuna.create_study(directions=_directions(definition))
-        else:
-            definition.folder.mkdir(parents=True, exist_ok=True)
-            self._artifacts = _artifact_store(definition.folder / "artifacts")
-            self._study = _open(definition)
-            self._check_identity()
+        self._study = open_study(definition, space)
+        self._artifacts = open_artifacts(definition)
         seed = definition.seed + len(self._study.get_trials(deepcopy=False))
-        self._sampler = FreshSampler(
-            inner or optuna.samplers.TPESampler(seed=seed), space, self._admits, seed=seed
-        )
+        self._inner = inner if inner is not None else sampler_of(definition.sampler, seed)
+        if isinstance(self._inner, SurrogateSampler):
+            self._inner.join(space, self._admits)
+        self._sampler = FreshSampler(self._inner, space, self._admits, seed=seed)
         self._study.sampler = self._sampler
 
     @property
@@ -127,9 +122,40 @@ class StudyStore:
             recovered.append(frozen.number)
         return recovered
 
-    def learn(self, equivalences: Equivalences) -> None:
-        """Take choices that come down to the same running server for one choice from now on."""
-        self._equivalences = equivalences
+    def learn(self, records: Sequence[TrialRecord]) -> None:
+        """All records so far: what the sampler goes by.
+
+        Choices that come down to the same running server are one choice from now on, and what surely dies is
+        off the list.
+        """
+        self._equivalences = equivalences_of(records, self._space)
+        self._ruled_out = ruled_out(self._space, self.observations(records))
+        if isinstance(self._inner, SurrogateSampler):
+            self._inner.learn(self.lesson(records))
+
+    @property
+    def ruled_out(self) -> tuple[RuledOut, ...]:
+        """What is off the list, and never proposed again by any sampler."""
+        return self._ruled_out
+
+    def lesson(self, records: Sequence[TrialRecord]) -> Lesson:
+        """What there is to learn from these records."""
+        equivalences = equivalences_of(records, self._space)
+        return Lesson(
+            self.observations(records),
+            lambda given: canonical(given, equivalences),
+            load_of(self._definition),
+        )
+
+    def observations(self, records: Sequence[TrialRecord]) -> tuple[Observation, ...]:
+        """What the launches of these records teach."""
+        return observations_of(records, self._definition, self._space)
+
+    def expected(self, records: Sequence[TrialRecord]) -> Expected:
+        """What another launch of each measured trial is expected to score, by all launches together."""
+        if len(self._definition.objective.goals) > 1:
+            return {}
+        return expected_scores(self.lesson(records), self._space, self._definition.objective)
 
     def next(self) -> Proposal | None:
         """The next proposal: what is queued, the baseline, the known-good ones, then the sampler's.
@@ -141,7 +167,7 @@ class StudyStore:
             self._queue_next_given()
         if not self._waiting() and self._sampler.find_fresh() is None:
             return None
-        trial = self._study.ask(fixed_distributions=distributions_of(self._space))
+        trial = self._ask()
         trial.set_user_attr("owner", self._owner)
         role = str(trial.user_attrs.get("role", SEARCH))
         as_baseline = role == BASELINE or bool(trial.user_attrs.get("as_baseline"))
@@ -157,6 +183,25 @@ class StudyStore:
             repair_of=attributes.get("repair_of"),
             as_baseline=as_baseline,
         )
+
+    def _ask(self) -> optuna.trial.Trial:
+        """Ask Optuna; ask again where another worker was given the same in the same moment."""
+        for _ in range(_RACES):
+            trial = self._study.ask(fixed_distributions=distributions_of(self._space))
+            if "role" in trial.user_attrs or not self._is_taken(trial):
+                break
+            self._study.tell(trial, state=TrialState.FAIL)
+            self._known = self._fingerprints_known()
+        return trial
+
+    def _is_taken(self, trial: optuna.trial.Trial) -> bool:
+        complete = [
+            frozen
+            for frozen in self._trials(TrialState.RUNNING)
+            if frozen.number != trial.number and len(frozen.params) == len(trial.params)
+        ]
+        mine = self._fingerprint(self._space.configuration(trial.params))
+        return any(self._fingerprint(self._space.configuration(other.params)) == mine for other in complete)
 
     def next_repeat(self, number: int, why: str, *, role: str) -> Proposal:
         """A deliberate repeat of a measured trial, to be run now; what is queued already comes first."""
@@ -198,8 +243,9 @@ class StudyStore:
         self._study.enqueue_trial(frozen.params, user_attrs=attributes)
 
     def queue_repair(self, number: int, repair: Repair) -> bool:
-        """The mended configuration of a failed trial, linked to it; False where it is known or refused."""
-        if self._fingerprint(repair.configuration) in self._fingerprints_known():
+        """The mended configuration of a failed trial, linked to it; False where it is known, ruled out or refused."""
+        known = self._fingerprint(repair.configuration) in self._fingerprints_known()
+        if known or self._is_ruled_out(repair.configuration):
             return False
         if not self.admission.admits(repair.configuration):
             return False
@@ -213,7 +259,7 @@ class StudyStore:
         """Show the record in the dashboard. To be called before the trial is told."""
         if self._artifacts is None:
             return
-        with _experimental_allowed():
+        with experimental_allowed():
             dashboard.publish(proposal.trial, record, folder, self._artifacts, self._study._storage)
 
     def publish_study(
@@ -222,9 +268,12 @@ class StudyStore:
         """Show how the study stands."""
         if self._artifacts is None:
             return
-        with _experimental_allowed():
+        with experimental_allowed():
             label = self._definition.server.label
-            note = study_note(records, best, label, reference, verdict, self.remarks, self.admission.refused)
+            told = [one.shown for one in self._ruled_out]
+            note = study_note(
+                records, best, label, reference, verdict, self.remarks, self.admission.refused, told
+            )
             save_note(self._study, note)
 
     # --- what is queued -----------------------------------------------------------------------------
@@ -239,7 +288,9 @@ class StudyStore:
             self._enqueue(self._space.assignment({}), {"role": BASELINE, "source": source})
             return
         fresh = [
-            known for known in self._space.known_good if self._fingerprint(known.values) not in self._known
+            known
+            for known in self._space.known_good
+            if self._fingerprint(known.values) not in self._known and not self._is_ruled_out(known.values)
         ]
         # All at once: to ask SGLang takes a start of its own.
         self.admission.refusals([known.values for known in fresh])
@@ -268,11 +319,14 @@ class StudyStore:
 
     def _admits(self, assignment: Mapping[str, Value]) -> bool:
         configuration = self._space.configuration(assignment)
-        if self._space.broken_rule(configuration) is not None:
+        if self._space.broken_rule(configuration) is not None or self._is_ruled_out(configuration):
             return False
         if self._fingerprint(configuration) in self._known:
             return False
         return self.admission.admits(configuration)
+
+    def _is_ruled_out(self, configuration: Configuration) -> bool:
+        return any(one.forbids(configuration) for one in self._ruled_out)
 
     def _fingerprint(self, configuration: Configuration) -> str:
         return canonical(configuration, self._equivalences).fingerprint
@@ -291,71 +345,3 @@ class StudyStore:
 
     def _frozen(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
-
-    # --- identity -----------------------------------------------------------------------------------
-
-    def _check_identity(self) -> None:
-        """Refuse to go on with a study whose results would not be comparable.
-
-        The study holds the identity's fingerprint, `study.json` beside the results all of it.
-        """
-        identity = {**self._definition.identity(), "space": self._space.canonical()}
-        text = json.dumps(identity, sort_keys=True)
-        fingerprint = hashlib.sha256(text.encode()).hexdigest()[:12]
-        file = self._definition.folder / IDENTITY_FILE
-        stored = self._study.user_attrs.get("definition")
-        if stored is None:
-            file.write_text(json.dumps(identity, indent=1) + "\n", encoding="utf-8")
-            self._study.set_user_attr("definition", fingerprint)
-            self._study.set_user_attr("label", self._definition.server.label)
-            with _experimental_allowed():
-                self._study.set_metric_names(list(self._definition.objective.names))
-            return
-        if stored != fingerprint:
-            raise InputError(
-                f"study '{self._definition.name}' cannot be resumed: what it measured before is not "
-                f"comparable with what it would measure now\n  {_told_differences(file, identity)}",
-                hint="give the study another name (--name), or undo the change; the old results stay",
-            )
-
-
-def _told_differences(file: Path, identity: dict[str, Any]) -> str:
-    try:
-        old = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return f"(what it was is not known: {file} cannot be read)"
-    return "\n  ".join(differences(old, identity))
-
-
-def _directions(definition: StudyDefinition) -> list[StudyDirection]:
-    return [StudyDirection[direction.upper()] for direction in definition.objective.directions]
-
-
-def _open(definition: StudyDefinition) -> optuna.Study:
-    try:
-        return optuna.create_study(
-            study_name=definition.name,
-            storage=definition.storage,
-            directions=_directions(definition),
-            load_if_exists=True,
-        )
-    except Exception as error:  # whatever a database driver raises: the URL is the user's
-        told = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(
-            f"storage {definition.storage}: the study cannot be opened: {told}",
-            hint="give an Optuna storage URL, such as sqlite:///studies/NAME/study.db",
-        ) from error
-
-
-def _artifact_store(folder: Path) -> FileSystemArtifactStore:
-    folder.mkdir(parents=True, exist_ok=True)
-    with _experimental_allowed():
-        return FileSystemArtifactStore(str(folder))
-
-
-@contextmanager
-def _experimental_allowed() -> Iterator[None]:
-    """Optuna marks metric names and artifacts as experimental; we know."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        yield

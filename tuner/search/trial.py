@@ -94,6 +94,7 @@ class TrialRunner:
             state=COMPLETE,
             score=scores[0],
             scores=scores,
+            accept_length=definition.objective.accept_length(measurement),
             excesses=found,
             infeasible=shown_excesses(definition, outcome.facts, measurement),
         )

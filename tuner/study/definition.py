@@ -25,6 +25,9 @@ from tuner.space.space import SearchSpace
 PYTHON = "{python}"
 """In `server.command`: the interpreter that runs the tuner."""
 
+SAMPLERS = ("surrogate", "tpe", "random", "gp")
+"""What may propose configurations: the program's own sampler, or one of Optuna's."""
+
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _FLAG = re.compile(r"^[a-z][a-z0-9_]*$")
@@ -137,6 +140,7 @@ class StudyDefinition:
     storage: str
     seed: int
     preflight: bool
+    sampler: str = "surrogate"
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same study: results are comparable exactly while this is unchanged."""
@@ -168,7 +172,7 @@ def _redacted_flags(flags: Mapping[str, FlagValue]) -> dict[str, Any]:
 
 _TOP = (
     "name", "search_space", "server", "workload", "objective", "least", "guard", "baseline", "budget",
-    "storage", "seed", "folder", "preflight",
+    "storage", "seed", "sampler", "folder", "preflight",
 )  # fmt: skip
 _SERVER = (
     "command", "label", "model", "gpus", "flags", "environment", "inherit_environment", "ready_limit_s",
@@ -201,6 +205,7 @@ def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace)
         storage=keys["storage"].text() if "storage" in keys else f"sqlite:///{study_folder / 'study.db'}",
         seed=keys["seed"].integer(least=0, most=2**32 - 1) if "seed" in keys else 0,
         preflight=keys["preflight"].boolean() if "preflight" in keys else True,
+        sampler=keys["sampler"].text(one_of=SAMPLERS) if "sampler" in keys else StudyDefinition.sampler,
     )
 
 

@@ -34,6 +34,7 @@ OVERRIDES = (
     Override("--folder", "folder", "where results go", "text", "DIR"),
     Override("--storage", "storage", "Optuna storage URL", "text", "URL"),
     Override("--seed", "seed", "seed of sampler and prompts"),
+    Override("--sampler", "sampler", "what proposes: surrogate, tpe, random or gp", "text", "NAME"),
     Override("--command", "server.command", "how the server is started", "text", "LINE"),
     Override("--label", "server.label", "what the server is called everywhere", "text", "TEXT"),
     Override("--model", "server.model", "model path or name", "text", "MODEL"),

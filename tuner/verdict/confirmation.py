@@ -40,15 +40,24 @@ def reserve(launches: int) -> int:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration that the search has measured: the log-scores of its launches, all equally weighted."""
+    """A configuration that the search has measured: the log-scores of its launches, all equally weighted.
+
+    `expected` is what the search expects of another launch, where it knows better than their mean.
+    """
 
     name: str
     log_scores: tuple[float, ...]
+    expected: float | None = None
 
     @property
     def log_score(self) -> float:
         """Their mean."""
         return math.fsum(self.log_scores) / len(self.log_scores)
+
+    @property
+    def rank(self) -> float:
+        """What it is chosen by: what is expected of it."""
+        return self.log_score if self.expected is None else self.expected
 
 
 @dataclass(frozen=True)
@@ -87,15 +96,15 @@ def plan_confirmation(
     """
     ranked = tuple(
         sorted(
-            (candidate for candidate in candidates if candidate.log_score > default.log_score),
-            key=lambda candidate: -candidate.log_score,
+            (candidate for candidate in candidates if candidate.rank > default.rank),
+            key=lambda candidate: -candidate.rank,
         )
     )
     if not ranked or launches < 2:
         return ConfirmationPlan(default, (), 0, 0, noise)
-    best = ranked[0].log_score
+    best = ranked[0].rank
     told_apart = 2 * noise.sd * math.sqrt(2)
-    alike = sum(best - candidate.log_score <= told_apart for candidate in ranked)
+    alike = sum(best - candidate.rank <= told_apart for candidate in ranked)
     expected = math.expm1(max(0.0, _shrunk(candidates, noise) - default.log_score))
     together = 1
     for count in range(2, min(alike, MOST_TOGETHER) + 1):

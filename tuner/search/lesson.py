@@ -1,0 +1,109 @@
+"""From the records of a study to what its models learn from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner.diagnosis.failure import Cause
+from tuner.learn.axes import Axes
+from tuner.learn.observation import Death, Observation
+from tuner.learn.promise import Lesson
+from tuner.learn.speed import Speed
+from tuner.measure.objective import MINIMIZE, Objective
+from tuner.results.luck import lucks
+from tuner.results.record import COMPLETE, PRUNED, TrialRecord
+from tuner.search.roles import BASELINE, CONFIRM
+from tuner.space.configuration import Configuration
+from tuner.space.space import SearchSpace
+from tuner.study.definition import StudyDefinition
+
+_SWEEPS = 2
+
+
+def observations_of(
+    records: Sequence[TrialRecord], definition: StudyDefinition, space: SearchSpace
+) -> tuple[Observation, ...]:
+    """The launches that taught something: measured, or died for a reason of their own.
+
+    The engine's defaults are the configuration in which everything is left unsaid. A command that is run
+    today may be no point of the space, and teaches nothing.
+    """
+    unsaid = space.configuration(space.assignment({}))
+    baselines = {record.trial for record in records if record.role == BASELINE}
+    luck = lucks(records)
+    found = []
+    for record in records:
+        configuration = Configuration(record.configuration)
+        if record.trial in baselines or record.repeat_of in baselines:
+            if definition.baseline.command is not None:
+                continue
+            configuration = unsaid
+        if _teaches(record):
+            lucky = luck.get(record.trial, 0.0)
+            found.append(_observation(record, configuration, definition.objective, lucky))
+    return tuple(found)
+
+
+def expected_scores(lesson: Lesson, space: SearchSpace, objective: Objective) -> dict[int, float]:
+    """Trial → what another launch of it is expected to score, learnt from all launches together."""
+    measured = [one for one in lesson.observations if one.death is None]
+    if not measured:
+        return {}
+    axes = Axes(space, measured)
+    speed = Speed(axes, measured, canonical=lesson.canonical, load=lesson.load, sweeps=_SWEEPS)
+    sign = -1.0 if objective.directions[0] == MINIMIZE else 1.0
+    means = speed.means([one.configuration for one in measured])
+    return {one.trial: math.exp(sign * float(mean)) for one, mean in zip(measured, means, strict=True)}
+
+
+def load_of(definition: StudyDefinition) -> int | None:
+    """The largest number of requests at once that is scored; None for a load of requests per second."""
+    levels = definition.workload.concurrency
+    return max(levels) if levels else None
+
+
+def _teaches(record: TrialRecord) -> bool:
+    if record.role == CONFIRM:
+        return False
+    if record.state == COMPLETE:
+        return _usable(record)
+    return record.state == PRUNED and record.failure is not None
+
+
+def _usable(record: TrialRecord) -> bool:
+    return bool(record.scores) and all(score > 0 for score in record.scores)
+
+
+def _observation(
+    record: TrialRecord, configuration: Configuration, objective: Objective, luck: float
+) -> Observation:
+    signs = [-1.0 if direction == MINIMIZE else 1.0 for direction in objective.directions]
+    scores = record.scores if record.state == COMPLETE else ()
+    logs = [sign * math.log(score) for sign, score in zip(signs, scores, strict=False)]
+    return Observation(
+        trial=record.trial,
+        configuration=configuration,
+        log_scores=(logs[0] - luck, *logs[1:]) if logs else (),
+        death=_death(record) if record.state == PRUNED else None,
+        excesses=record.excesses,
+        memory=record.server.get("memory") or {},
+        resolved=record.server.get("resolved") or {},
+        took_s=record.took_s or 0.0,
+        accept_length=record.accept_length,
+    )
+
+
+def _death(record: TrialRecord) -> Death:
+    failure = record.failure or {}
+    evidence = failure.get("evidence") or []
+    telling = str(evidence[0].get("text", "")) if evidence else ""
+    hints = failure.get("hints") or []
+    return Death(
+        kind=str(failure.get("kind", "unknown")),
+        phase=str(failure.get("phase") or ""),
+        text=f"{failure.get('summary', '')} {telling}",
+        blamed=tuple(str(hint["param"]) for hint in hints if "param" in hint),
+        shortage_gib=failure.get("shortage_gib"),
+        passing=failure.get("cause") == str(Cause.TRANSIENT),
+    )
