@@ -89,3 +89,18 @@ def test_a_resumed_study_remembers_and_says_so(tmp_path: Path) -> None:
 
     assert told.lines[0].startswith("ep_size=8 is off the list")
     assert not any(request.configuration.get("ep_size") == 8 for request in evaluator.requests)
+
+
+def test_kernels_missing_for_a_choice_do_not_stop_a_study_in_which_others_ran(tmp_path: Path) -> None:
+    def without_flashinfer(request: Request) -> Outcome:
+        if request.configuration.get("backend") != "flashinfer":
+            return measured(80.0)
+        death = Failure(Kind.ARCH_UNSUPPORTED, Cause.ENVIRONMENT, Phase.GRAPH_CAPTURE, "no kernel image")
+        return replace(failed(), failure=death)
+
+    end = Run(tmp_path, without_flashinfer, study=with_launches(20), space=SPACE).search.run()
+
+    dead = [record.configuration for record in end.records if record.failure]
+    assert len(end.records) == 20
+    assert len(dead) == 2 and all(values["backend"] == "flashinfer" for values in dead)
+    assert end.ruled_out[0].shown.startswith("backend=flashinfer is off the list")

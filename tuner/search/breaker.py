@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.diagnosis.failure import Cause
+from tuner.diagnosis.failure import Cause, Kind
 from tuner.results.record import TrialRecord
 from tuner.search.roles import BASELINE
 from tuner.sglang.phases import BEFORE_WEIGHTS
@@ -15,6 +15,17 @@ _EARLY = {str(phase) for phase in BEFORE_WEIGHTS}
 _EARLY_DEATHS = 2
 """Launches that die before weights load, with no success yet, until the study stops: one may be a bad
 choice, two are a broken installation, and each costs little."""
+
+
+def is_of_the_box(failure: Mapping[str, Any], *, any_success: bool) -> bool:
+    """Whether a failure is one that no other configuration would be spared.
+
+    Kernels that were not built for this GPU stop a study in which nothing has run; where something has, they
+    are those of a choice (an attention backend), and other choices have theirs.
+    """
+    if failure["cause"] != str(Cause.ENVIRONMENT):
+        return False
+    return not (any_success and failure["kind"] == str(Kind.ARCH_UNSUPPORTED))
 
 
 def reason_to_stop(records: Sequence[TrialRecord], *, any_success: bool, give_up_after: int) -> str:
@@ -27,7 +38,7 @@ def reason_to_stop(records: Sequence[TrialRecord], *, any_success: bool, give_up
     failures = [(record, record.failure) for record in records if record.failure]
     if failures and failures[-1][0] is records[-1]:
         record, failure = failures[-1]
-        if failure["cause"] == str(Cause.ENVIRONMENT):
+        if is_of_the_box(failure, any_success=any_success):
             return f"trial {record.trial}: {failure['summary']}"
         if record.role == BASELINE and failure["cause"] == str(Cause.TRANSIENT):
             return f"the first launch failed twice, and not for its configuration: {failure['summary']}"

@@ -163,7 +163,9 @@ class Search:
             why = "it was interrupted" if interrupted else str(error).partition("\n")[0]
             self._conclude_failed(proposal, recorder, why)
             raise
-        if outcome.failure is not None and outcome.failure.cause is Cause.ENVIRONMENT:
+        if outcome.failure is not None and breaker.is_of_the_box(
+            outcome.failure.to_json(), any_success=self._any_success()
+        ):
             self._conclude_failed(proposal, recorder, "the box had to be mended")
         else:
             self._conclude(proposal, recorder, outcome)
@@ -181,6 +183,8 @@ class Search:
         record = with_gain(record, [*others, record])
         if record.repeat_of is None:
             record = replace(record, same_as=twin_of(record, others))
+        if record.failure is not None and record.failure["cause"] == str(Cause.ENVIRONMENT):
+            record = replace(record, failure={**record.failure, "cause": str(Cause.CONFIG)})
         recorder.close(record)
         if not proposal.as_baseline:
             self._store.admission.heard(proposal.configuration, ran=record.state == COMPLETE)
@@ -234,7 +238,7 @@ class Search:
                 self._listener.on_ruled_out(ruled_out)
 
     def _check_breaker(self) -> None:
-        any_success = any(record.state == COMPLETE for record in self._log.records())
+        any_success = self._any_success()
         reason = breaker.reason_to_stop(
             self._of_this_run, any_success=any_success, give_up_after=self._definition.budget.give_up_after
         )
@@ -248,6 +252,9 @@ class Search:
             hint="mend that, then run the same command again: the study resumes. "
             f"Logs: {self._definition.folder}/trial-*/server.log",
         )
+
+    def _any_success(self) -> bool:
+        return any(record.state == COMPLETE for record in self._log.records())
 
     def _end(self, reason: str, records: list[TrialRecord], verdict: Verdict | None) -> SearchEnd:
         expected = self._store.expected(records)
