@@ -13,7 +13,7 @@ import pytest
 from tuner.study.overrides import OVERRIDES
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/studies.md", "docs/preflight.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/studies.md", "docs/searching.md", "docs/preflight.md")
 
 # Commands that need what a test of their own provides.
 ELSEWHERE = {
@@ -21,6 +21,8 @@ ELSEWHERE = {
     "bash tests/real_server/setup.sh ~/.cache/tuner/sglang-cpu": "`.ci/run` runs it, for tests/real_server",
     "python -m benchmarks.verdict --studies 1000": "tests/benchmarks/test_verdict.py runs it with fewer",
     "python -m tuner optimize mine --until 07:00": "tests/real_server and tests/cli run studies",
+    "python -m benchmarks.search_efficiency --seeds 3": "half an hour; tests/benchmarks runs a part of it",
+    "python -m benchmarks.search_efficiency --held-out --seeds 2": "a quarter of an hour, likewise",
     "python -m sglang.launch_server --config best.yaml": "tests/real_server/test_end_to_end.py starts the exported file",
 }
 
@@ -74,11 +76,7 @@ def test_the_other_commands(clone: Path, tmp_path: Path) -> None:
     results = clone / "studies" / "mine"
     if not results.exists():
         shutil.copytree(clone / "studies" / "simulated-kimi-k2.5", results)
-    for command in [
-        *commands("README.md")[2:],
-        *commands("docs/studies.md"),
-        *commands("docs/preflight.md"),
-    ]:
+    for command in [command for document in DOCUMENTS for command in commands(document)][2:]:
         if command in ELSEWHERE:
             continue
         shell(python + command.replace("'python -m sglang.launch_server'", f"'{stand_in}'"), clone)
