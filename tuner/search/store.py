@@ -243,11 +243,10 @@ class StudyStore:
         self._study.enqueue_trial(frozen.params, user_attrs=attributes)
 
     def queue_repair(self, number: int, repair: Repair) -> bool:
-        """The mended configuration of a failed trial, linked to it; False where it is known, ruled out or refused."""
-        known = self._fingerprint(repair.configuration) in self._fingerprints_known()
-        if known or self._is_ruled_out(repair.configuration):
+        """The mended configuration of a failed trial, linked to it; False where it is not to be launched."""
+        if self._fingerprint(repair.configuration) in self._fingerprints_known():
             return False
-        if not self.admission.admits(repair.configuration):
+        if self._is_ruled_out(repair.configuration) or not self.admission.admits(repair.configuration):
             return False
         self._enqueue(
             self._space.assignment(repair.configuration),
