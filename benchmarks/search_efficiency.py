@@ -29,7 +29,7 @@ from tuner.results.trial_log import MemoryLog
 from tuner.search.loop import Search, SearchListener
 from tuner.search.opening import MEMORY
 from tuner.search.reference import excesses
-from tuner.search.roles import CONFIRM
+from tuner.search.roles import CONFIRM, EXPLAIN
 from tuner.search.sampler import levels_of
 from tuner.search.samplers import sampler_of
 from tuner.search.store import StudyStore
@@ -137,7 +137,7 @@ class _Watch(SearchListener):
     curve: list[tuple[float, float]] = field(default_factory=list)
 
     def on_record(self, record: TrialRecord, best: Standing | None) -> None:
-        if record.role == CONFIRM:
+        if record.role in (CONFIRM, EXPLAIN):
             return
         value = 0.0
         if best is not None:
@@ -163,7 +163,7 @@ def study(
     began_s = time.perf_counter()
     end = Search(own, store, launched, launched.clock, watch, log=MemoryLog()).run()
     took_s = time.perf_counter() - began_s
-    searched = [record for record in end.records if record.role != CONFIRM and record.took_s]
+    searched = [record for record in end.records if record.role not in (CONFIRM, EXPLAIN) and record.took_s]
     seconds = sum(record.took_s or 0.0 for record in searched)
     dead = [record for record in searched if record.state != COMPLETE]
     lost_s = sum(record.took_s or 0.0 for record in dead)

@@ -13,7 +13,14 @@ import pytest
 from tuner.study.overrides import OVERRIDES
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/studies.md", "docs/searching.md", "docs/preflight.md")
+DOCUMENTS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "docs/studies.md",
+    "docs/searching.md",
+    "docs/preflight.md",
+    "docs/explaining.md",
+)
 
 # Commands that need what a test of their own provides.
 ELSEWHERE = {
@@ -23,6 +30,7 @@ ELSEWHERE = {
     "python -m tuner optimize mine --until 07:00": "tests/real_server and tests/cli run studies",
     "python -m benchmarks.search_efficiency --seeds 3": "half an hour; tests/benchmarks runs a part of it",
     "python -m benchmarks.search_efficiency --held-out --seeds 2": "a quarter of an hour, likewise",
+    "python -m tuner optimize mine --explain 2": "tests/cli/test_explain.py",
     "python -m sglang.launch_server --config best.yaml": "tests/real_server/test_end_to_end.py starts the exported file",
 }
 

@@ -135,6 +135,7 @@ def test_an_option_that_cannot_be_meant_is_refused_by_its_name(
         (("optimize", "simulated-kimi-k25"), "did you mean 'simulated-kimi-k2.5'?"),
         (("optimize", "no/such/file.yaml"), "no/such/file.yaml: there is no such study file"),
         (("export", "nosuchstudy"), "there are no results of such a study"),
+        (("explain", "nosuchstudy"), "there are no results of such a study"),
         (("diagnose", "no/such.log"), "no/such.log"),
         (("optimise",), "invalid choice: 'optimise'"),
         ((), "required"),

@@ -35,7 +35,7 @@ def noisy(sd: float, gain: float = 1.0) -> Script:
 
 
 def test_the_course_of_a_study(tmp_path: Path) -> None:
-    run = Run(tmp_path, noisy(0.01, 1.3), study=with_budget("launches: 16, confirm: 6"))
+    run = Run(tmp_path, noisy(0.01, 1.3), study=with_budget("launches: 16, confirm: 6, explain: 0"))
     end = run.search.run()
     roles = [record.role for record in end.records]
     assert roles[:4] == ["baseline", "repeat", "known-good", "known-good"]

@@ -44,7 +44,8 @@ def test_every_trial_is_asked_every_parameter_so_that_the_joint_space_never_shri
 
 
 def test_a_configuration_is_never_proposed_twice_and_rules_are_kept(tmp_path: Path) -> None:
-    run = Run(tmp_path, speed, study=with_launches(100))
+    study = with_launches(100).replace("confirm: 0", "confirm: 0, stop_when_idle: false")
+    run = Run(tmp_path, speed, study=study)
     end = run.search.run()
     searched = [
         configuration

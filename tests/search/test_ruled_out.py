@@ -98,7 +98,8 @@ def test_kernels_missing_for_a_choice_do_not_stop_a_study_in_which_others_ran(tm
         death = Failure(Kind.ARCH_UNSUPPORTED, Cause.ENVIRONMENT, Phase.GRAPH_CAPTURE, "no kernel image")
         return replace(failed(), failure=death)
 
-    end = Run(tmp_path, without_flashinfer, study=with_launches(20), space=SPACE).search.run()
+    study = with_launches(20).replace("confirm: 0", "confirm: 0, stop_when_idle: false")
+    end = Run(tmp_path, without_flashinfer, study=study, space=SPACE).search.run()
 
     dead = [record.configuration for record in end.records if record.failure]
     assert len(end.records) == 20

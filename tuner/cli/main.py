@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Protocol
 
 from tuner import __version__
-from tuner.cli import diagnose, export, optimize
+from tuner.cli import diagnose, explain, export, optimize
 from tuner.errors import EXIT_INTERRUPTED, EXIT_TUNER_ERROR, TunerError
 
 
@@ -28,6 +28,7 @@ class _Command(Protocol):
 _COMMANDS: dict[str, tuple[_Command, str]] = {
     "optimize": (optimize, "search for the fastest launch configuration; resumes where it stopped"),
     "export": (export, "write the best measured configuration as YAML that SGLang starts from"),
+    "explain": (explain, "say what each value of the best configuration gives, and what does nothing"),
     "diagnose": (diagnose, "say why a server died, from its log"),
 }
 

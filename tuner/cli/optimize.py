@@ -7,6 +7,7 @@ import shutil
 import sys
 
 from tuner.cli.assembly import Assembly, assemble, keep_platform
+from tuner.cli.explain import in_short
 from tuner.cli.progress import ProgressPrinter
 from tuner.errors import EXIT_DONE, NothingRan
 from tuner.launch.owner import is_owner_alive, this_owner
@@ -14,10 +15,12 @@ from tuner.results.export import choose
 from tuner.results.standings import front
 from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
+from tuner.search.explain import explain
 from tuner.search.loop import Search, SearchEnd
 from tuner.search.reference import nearest_miss
 from tuner.search.samplers import check_sampler
 from tuner.search.store import StudyStore
+from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
 from tuner.study.finding import load_study
 from tuner.study.overrides import add_overrides
@@ -74,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         end = Search(definition, store, parts.evaluator, parts.clock, printer).run()
     finally:
         parts.close()
-    return _conclude(printer, definition, end)
+    return _conclude(printer, definition, parts.space, end)
 
 
 def _introduce(
@@ -114,7 +117,9 @@ def _show_plans(printer: ProgressPrinter, definition: StudyDefinition, parts: As
     return EXIT_DONE
 
 
-def _conclude(printer: ProgressPrinter, definition: StudyDefinition, end: SearchEnd) -> int:
+def _conclude(
+    printer: ProgressPrinter, definition: StudyDefinition, space: SearchSpace, end: SearchEnd
+) -> int:
     printer.line("" if end.verdict is not None else f"\nthe search ends: {end.reason}")
     printer.refusals()
     artifacts = definition.folder / "artifacts"
@@ -139,6 +144,16 @@ def _conclude(printer: ProgressPrinter, definition: StudyDefinition, end: Search
     printer.line(f"best on {definition.server.label}: trial {trial}, {choice.standing.shown}, {choice.gain}")
     if end.verdict is not None:
         printer.line(f"verdict: {end.verdict.shown()}")
+    explanation = explain(
+        end.records,
+        space,
+        verdict=verdict,
+        expected=end.expected,
+        baseline_is_unsaid=definition.baseline.command is None,
+    )
+    why = in_short(explanation)
+    if why:
+        printer.line(f"what its values give: {why} (python -m tuner explain {definition.folder} tells more)")
     printer.line(f"exported: {definition.folder / 'best.yaml'} and best.sh beside it")
     return EXIT_DONE
 

@@ -104,6 +104,10 @@ class ProgressPrinter(SearchListener):
         self.line(f"\nthe search ends: {reason}")
         self.line(f"confirming the best against the reference, by up to {launches} fresh launches in turn")
 
+    def on_explaining(self) -> None:
+        """See `SearchListener`."""
+        self.line("\nexplaining the best: which of its values it owes its speed to is not sure yet")
+
     # --- one launch ---------------------------------------------------------------------------------
 
     def on_launch(self, request: Request, launch: LaunchShown) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,16 @@ Verdict = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Choice:
-    """What is exported, and what is known of it."""
+    """What is exported, and what is known of it.
+
+    `derived` says how it was made of another trial, where it was; with `predicted` nobody launched it, and
+    score, gain and verdict are those of that trial.
+    """
 
     standing: Standing
     verdict: Verdict | None
+    derived: str = ""
+    predicted: bool = False
 
     @property
     def record(self) -> TrialRecord:
@@ -43,6 +49,9 @@ class Choice:
     @property
     def certainty(self) -> str:
         """How sure the gain is, in a sentence."""
+        if self.predicted:
+            measured = replace(self, predicted=False)
+            return f"no: predicted, not measured; trial {self.record.trial} itself: {measured.certainty}"
         if self.verdict is None:
             return "no: no fresh launches have confirmed it"
         sentence: str = self.verdict["sentence"]
@@ -51,6 +60,8 @@ class Choice:
     @property
     def gain(self) -> str:
         """`+9.1% over the engine's defaults (trial 0)`."""
+        if self.predicted:
+            return f"{replace(self, predicted=False).gain}, as trial {self.record.trial} itself"
         if self.verdict is not None and self.is_confirmed:
             return f"{self.verdict['gain']:+.1%} over {self.record.reference}, confirmed"
         if self.record.gain is None:
@@ -81,12 +92,17 @@ def write_exports(
 ) -> Choice:
     """Write the choice to `target` (YAML) and to the same name with `.sh`. Raises as `choose` does."""
     choice = choose(records, verdict, expected)
+    write_choice(choice, target)
+    return choice
+
+
+def write_choice(choice: Choice, target: Path) -> None:
+    """Write it to `target` (YAML) and to the same name with `.sh`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _replace(target, config_text(choice, target.name))
     script = target.with_suffix(".sh")
     _replace(script, script_text(choice, target.name))
     script.chmod(0o755)
-    return choice
 
 
 def config_text(choice: Choice, file_name: str = "best.yaml") -> str:
@@ -96,6 +112,7 @@ def config_text(choice: Choice, file_name: str = "best.yaml") -> str:
     origin = (record.role, record.source)
     lines = [
         f"Study:       {record.study}, trial {record.trial} ({', '.join(filter(None, origin))})",
+        *([f"Changed:     {choice.derived}"] if choice.derived else []),
         f"Server:      {record.label}",
         f"SGLang:      {record.server.get('version') or 'version not reported'}",
         f"GPUs:        {', '.join(str(gpu) for gpu in record.gpus) or 'none named'}",
@@ -126,6 +143,7 @@ def script_text(choice: Choice, config_name: str) -> str:
     lines = [
         "#!/bin/sh",
         f"# {record.label}: trial {record.trial} of study {record.study},",
+        *([f"# {choice.derived};"] if choice.derived else []),
         f"# {choice.gain}.",
         "# Usage: sh " + Path(config_name).with_suffix(".sh").name + " [--port N] [further flags]",
         'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',

@@ -19,14 +19,17 @@ COMPLETE = "complete"
 PRUNED = "pruned"
 FAILED = "failed"
 
+EXPLAIN = "explain"
+"""The role of a launch that explains the best after the search. It is no candidate for the best itself."""
+
 
 @dataclass(frozen=True)
 class TrialRecord:
     """One trial, JSON-able, written as the trial goes.
 
-    `role`: baseline, known-good, search, repair, repeat or confirm. `state`: running, complete, pruned or
-    failed. `scores` has a number for each goal of the objective, `score` is the first; `gain` is how much
-    better that is than the study's reference (0.09 is 9 % better, whatever the direction).
+    `role`: baseline, known-good, search, repair, repeat, confirm or explain. `state`: running, complete,
+    pruned or failed. `scores` has a number for each goal of the objective, `score` is the first; `gain` is
+    how much better that is than the study's reference (0.09 is 9 % better, whatever the direction).
     `repair_of` and `repeat_of` are trials, `same_as` an earlier one that ran as the same server.
     `infeasible` names the capacities that are too small and the limits that are exceeded, `excesses` by how
     much, relatively. `attempts` are the failures of earlier launches of

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.results.luck import lucks
-from tuner.results.record import COMPLETE, TrialRecord
+from tuner.results.record import COMPLETE, EXPLAIN, TrialRecord
 
 MINIMIZE = "minimize"
 _TOLD = 0.01
@@ -58,7 +58,8 @@ class Standing:
 def standings(records: Sequence[TrialRecord], expected: Expected | None = None) -> list[Standing]:
     """All measured configurations that meet what was asked for, the best first.
 
-    Deliberate repeats count for the trial that they repeat.
+    Deliberate repeats count for the trial that they repeat. Launches that only explain the best are left
+    out: it was confirmed, and one lucky launch must not take its place.
     """
     luck = lucks(records)
     launches: dict[int, list[TrialRecord]] = {}
@@ -69,7 +70,7 @@ def standings(records: Sequence[TrialRecord], expected: Expected | None = None) 
     by_trial = {record.trial: record for record in records}
     found = []
     for trial, same in launches.items():
-        if trial not in by_trial or by_trial[trial].infeasible:
+        if trial not in by_trial or by_trial[trial].infeasible or by_trial[trial].role == EXPLAIN:
             continue
         scores = tuple(record.score or 0.0 for record in same)
         lucky = math.fsum(luck.get(record.trial, 0.0) for record in same) / len(same)

@@ -9,8 +9,11 @@ from statistics import median
 
 from tuner.clock import Clock
 from tuner.results.record import COMPLETE, PRUNED, TrialRecord
+from tuner.search.roles import CONFIRM, EXPLAIN
 from tuner.study.definition import Budget, StudyDefinition
 from tuner.verdict.confirmation import reserve
+
+_LAUNCHED = (COMPLETE, PRUNED)
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Spent:
 
         A trial that was interrupted, or that the box could not run at all, costs nothing of the budget.
         """
-        launched = [record for record in records if record.launch and record.state in (COMPLETE, PRUNED)]
+        launched = [record for record in records if record.launch and record.state in _LAUNCHED]
         return cls(
             launches=sum(1 + len(record.attempts) for record in launched),
             seconds=sum(record.took_s or 0.0 for record in launched),
@@ -56,6 +59,19 @@ class BudgetKeeper:
         """Whether nothing more can be launched, not even to confirm."""
         return bool(self._reason(records, 0))
 
+    def may_explain(self, records: Sequence[TrialRecord]) -> bool:
+        """Whether one more launch may be spent on explaining the best.
+
+        That is what the confirmation left of the launches kept for it, or as many as the study asks for.
+        """
+        explained = sum(record.role == EXPLAIN and record.state in _LAUNCHED for record in records)
+        if self._budget.explain is not None:
+            return explained < self._budget.explain and not self._deadline_reason(
+                _typical_s(records), 0.0, ""
+            )
+        confirmed = sum(record.role == CONFIRM and record.state in _LAUNCHED for record in records)
+        return confirmed + explained < self.kept(records) and not self.is_used_up(records)
+
     def _reason(self, records: Sequence[TrialRecord], kept: int) -> str:
         spent, typical_s = Spent.of(records), _typical_s(records)
         but = f", less {kept} to confirm the best" if kept else ""
@@ -64,6 +80,10 @@ class BudgetKeeper:
             return f"the budget of {self._budget.launches} launches{but} is used up"
         if self._budget.hours is not None and spent.seconds >= self._budget.hours * 3600 - kept_s:
             return f"the budget of {self._budget.hours:g} hours{but} is used up"
+        return self._deadline_reason(typical_s, kept_s, but)
+
+    def _deadline_reason(self, typical_s: float | None, kept_s: float, but: str) -> str:
+        """Why there is no time for another trial before the deadline, or the empty string."""
         if self._deadline_s is None:
             return ""
         left_s = self._deadline_s - self._clock.wall_s()

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from tuner.errors import InputError
 from tuner.space.canonical import differences as space_differences
+
+IDENTITY_FILE = "study.json"
+"""Beside a study's results: what makes it this study."""
+
+
+def read_identity(folder: Path) -> dict[str, Any]:
+    """What makes the study in this folder the study it is. Raises `InputError` where that cannot be read."""
+    file = folder / IDENTITY_FILE
+    try:
+        identity = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{file}: what the study searched cannot be read: {error}",
+            hint="give the folder of a study that `python -m tuner optimize` has left",
+        ) from error
+    if not isinstance(identity, dict) or not isinstance(identity.get("space"), dict):
+        raise InputError(f"{file}: does not say what the study searched")
+    return identity
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -24,7 +24,21 @@ _SWEEPS = 2
 def observations_of(
     records: Sequence[TrialRecord], definition: StudyDefinition, space: SearchSpace
 ) -> tuple[Observation, ...]:
-    """The launches that taught something: measured, or died for a reason of their own.
+    """The launches of the search that taught something: measured, or died for a reason of their own."""
+    searched = [record for record in records if record.role != CONFIRM]
+    baseline_is_unsaid = definition.baseline.command is None
+    directions = definition.objective.directions
+    return taught_by(searched, space, directions, baseline_is_unsaid=baseline_is_unsaid)
+
+
+def taught_by(
+    records: Sequence[TrialRecord],
+    space: SearchSpace,
+    directions: Sequence[str],
+    *,
+    baseline_is_unsaid: bool,
+) -> tuple[Observation, ...]:
+    """What these records teach.
 
     The engine's defaults are the configuration in which everything is left unsaid. A command that is run
     today may be no point of the space, and teaches nothing.
@@ -36,12 +50,11 @@ def observations_of(
     for record in records:
         configuration = Configuration(record.configuration)
         if record.trial in baselines or record.repeat_of in baselines:
-            if definition.baseline.command is not None:
+            if not baseline_is_unsaid:
                 continue
             configuration = unsaid
         if _teaches(record):
-            lucky = luck.get(record.trial, 0.0)
-            found.append(_observation(record, configuration, definition.objective, lucky))
+            found.append(_observation(record, configuration, directions, luck.get(record.trial, 0.0)))
     return tuple(found)
 
 
@@ -64,8 +77,6 @@ def load_of(definition: StudyDefinition) -> int | None:
 
 
 def _teaches(record: TrialRecord) -> bool:
-    if record.role == CONFIRM:
-        return False
     if record.state == COMPLETE:
         return _usable(record)
     return record.state == PRUNED and record.failure is not None
@@ -76,9 +87,9 @@ def _usable(record: TrialRecord) -> bool:
 
 
 def _observation(
-    record: TrialRecord, configuration: Configuration, objective: Objective, luck: float
+    record: TrialRecord, configuration: Configuration, directions: Sequence[str], luck: float
 ) -> Observation:
-    signs = [-1.0 if direction == MINIMIZE else 1.0 for direction in objective.directions]
+    signs = [-1.0 if direction == MINIMIZE else 1.0 for direction in directions]
     scores = record.scores if record.state == COMPLETE else ()
     logs = [sign * math.log(score) for sign, score in zip(signs, scores, strict=False)]
     return Observation(

@@ -19,9 +19,11 @@ from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
 from tuner.search.confirming import launches_of, plan_of
 from tuner.search.equivalence import twin_of
+from tuner.search.explain import Explainer
+from tuner.search.idle import nothing_left
 from tuner.search.reference import describe_reference, reference_of, with_gain
 from tuner.search.repair import repair_of
-from tuner.search.roles import CONFIRM, REPAIR
+from tuner.search.roles import CONFIRM, EXPLAIN, REPAIR
 from tuner.search.store import Proposal, StudyStore
 from tuner.search.trial import TrialRunner
 from tuner.space.configuration import Configuration
@@ -47,6 +49,9 @@ class SearchListener(Listener):
 
     def on_confirmation(self, reason: str, launches: int) -> None:
         """The search is over; the best is confirmed by up to so many fresh launches."""
+
+    def on_explaining(self) -> None:
+        """The best is known; further launches tell which of its values it owes that to."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +104,16 @@ class Search:
         self._listener.on_begin(self._budget.estimate(self._definition, records), len(records))
         self._learn(records)
         reason = self._search()
-        return self._confirm(reason)
+        verdict = self._confirm(reason)
+        self._explain(verdict)
+        return self._end(reason, self._log.records(), verdict)
 
     def _search(self) -> str:
         """Trials up to the confirmation; why it ends."""
         while True:
             records = self._log.records()
             self._queue_second_reference(records)
-            reason = self._budget.search_is_over(records)
+            reason = self._budget.search_is_over(records) or self._nothing_left(records)
             if reason:
                 return reason
             proposal = self._store.next()
@@ -116,6 +123,12 @@ class Search:
                 return f"every configuration that the rules allow is known{but}"
             self._run_trial(proposal)
 
+    def _nothing_left(self, records: list[TrialRecord]) -> str:
+        if not self._definition.budget.stop_when_idle:
+            return ""
+        objective, space = self._definition.objective, self._store.space
+        return nothing_left(self._store.promises(), records, objective, space)
+
     def _queue_second_reference(self, records: list[TrialRecord]) -> None:
         """The reference is launched twice, one after the other (A/A), where there will be a confirmation."""
         reference = reference_of(records)
@@ -123,7 +136,7 @@ class Search:
         if reference is not None and not repeated and self._budget.kept(records):
             self._store.queue_repeat(reference.trial, "A/A: what two launches of the same differ by")
 
-    def _confirm(self, reason: str) -> SearchEnd:
+    def _confirm(self, reason: str) -> Verdict | None:
         """Launch the reference and the finalists in turn, then judge. Goes on from the records."""
         objective, announced = self._definition.objective, False
         while True:
@@ -131,11 +144,11 @@ class Search:
             kept = self._budget.kept(records)
             plan = plan_of(records, objective, kept, self._store.expected(records))
             if plan is None or not kept or len(objective.goals) > 1:
-                return self._end(reason, records, None)
+                return None
             done = launches_of(records, objective)
             arm = next_arm(plan, done)
             if arm is None or self._budget.is_used_up(records):
-                return self._end(reason, records, judge(plan, done))
+                return judge(plan, done)
             if not announced:
                 announced = True
                 self._listener.on_confirmation(reason, plan.launches)
@@ -143,6 +156,30 @@ class Search:
             number = reference.trial if arm == DEFAULT and reference is not None else int(arm)
             proposal = self._store.next_repeat(number, "confirmation", role=CONFIRM)
             self._run_trial(proposal)
+
+    def _explain(self, verdict: Verdict | None) -> None:
+        """Launch what the explanation of the best is not sure of, as far as launches are left for that."""
+        asked_for = self._definition.budget.explain is not None
+        if not asked_for and (verdict is None or verdict.winner is None):
+            return
+        announced = False
+        while True:
+            records = self._log.records()
+            if best_standing(records) is None or not self._budget.may_explain(records):
+                return
+            wanted = Explainer(
+                records,
+                self._store.space,
+                verdict=verdict.to_json() if verdict is not None else None,
+                expected=self._store.expected(records),
+                baseline_is_unsaid=self._definition.baseline.command is None,
+            ).wanted()
+            if wanted is None:
+                return
+            if not announced:
+                announced = True
+                self._listener.on_explaining()
+            self._run_trial(self._store.next_given(wanted, "what the best owes its speed to", role=EXPLAIN))
 
     def _recover(self) -> None:
         for number in self._store.recover():
@@ -209,7 +246,7 @@ class Search:
         spent = sum(other.role == REPAIR for other in others)
         if (
             record.failure is None
-            or record.role == REPAIR
+            or record.role in (REPAIR, EXPLAIN)
             or record.repeat_of is not None
             or spent >= self._definition.budget.repairs
         ):

@@ -15,11 +15,10 @@ from optuna.artifacts import FileSystemArtifactStore
 from optuna.study import StudyDirection
 
 from tuner.errors import InputError
-from tuner.search.identity import differences
+from tuner.search.identity import IDENTITY_FILE, differences
 from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
 
-IDENTITY_FILE = "study.json"
 MEMORY = "memory"
 """As `storage`: nothing is kept, shown or resumed; for studies in virtual time."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tuner.results import record
+
 BASELINE = "baseline"
 """The engine's defaults, or the command the user runs today."""
 KNOWN_GOOD = "known-good"
@@ -14,3 +16,5 @@ REPEAT = "repeat"
 """A deliberate repeat of a measured trial."""
 CONFIRM = "confirm"
 """A fresh launch of the default or a finalist, from which the verdict is made."""
+EXPLAIN = record.EXPLAIN
+"""A launch that tells which of its values the best owes its speed to."""

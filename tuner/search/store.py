@@ -37,6 +37,7 @@ from tuner.study.definition import StudyDefinition
 _RACES = 5
 """How often another proposal is asked for where workers were given the same."""
 
+PROMISED = "promised"
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -157,12 +158,22 @@ class StudyStore:
             return {}
         return expected_scores(self.lesson(records), self._space, self._definition.objective)
 
+    def promises(self) -> list[float | None]:
+        """What the sampler expected each of its proposals to gain (logarithm of the speed), the latest last.
+
+        None where it did not say, as Optuna's own samplers never do. Kept with the trials, over all runs.
+        """
+        proposed = [one for one in self._trials(*_DONE) if one.user_attrs.get("role") == SEARCH]
+        return [frozen.user_attrs.get(PROMISED) for frozen in proposed]
+
     def next(self) -> Proposal | None:
         """The next proposal: what is queued, the baseline, the known-good ones, then the sampler's.
 
         Returns None where every configuration that the rules allow is known, or is not admitted.
         """
         self._known = self._fingerprints_known()
+        if isinstance(self._inner, SurrogateSampler):
+            self._inner.promised = None
         if not self._waiting():
             self._queue_next_given()
         if not self._waiting() and self._sampler.find_fresh() is None:
@@ -173,6 +184,8 @@ class StudyStore:
         as_baseline = role == BASELINE or bool(trial.user_attrs.get("as_baseline"))
         configuration = Configuration() if as_baseline else self._space.configuration(trial.params)
         trial.set_user_attr("role", role)
+        if role == SEARCH and isinstance(self._inner, SurrogateSampler):
+            trial.set_user_attr(PROMISED, self._inner.promised)
         attributes = trial.user_attrs
         return Proposal(
             trial,
@@ -207,6 +220,15 @@ class StudyStore:
         """A deliberate repeat of a measured trial, to be run now; what is queued already comes first."""
         if not self._waiting():
             self.queue_repeat(number, why, role=role)
+        return self._queued()
+
+    def next_given(self, configuration: Configuration, why: str, *, role: str) -> Proposal:
+        """This configuration, to be run now; what is queued already comes first."""
+        if not self._waiting():
+            self._enqueue(self._space.assignment(configuration), {"role": role, "source": why})
+        return self._queued()
+
+    def _queued(self) -> Proposal:
         proposal = self.next()
         if proposal is None:
             raise TunerError("what was queued was not proposed; this is an error of the tuner")

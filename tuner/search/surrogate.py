@@ -44,6 +44,8 @@ class SurrogateSampler(BaseSampler):
         self._fitted = Fitted({})
         self._levels: dict[str, list[Value]] = {}
         self._made: tuple[Lesson, tuple[Configuration, ...], Promise] | None = None
+        self.promised: float | None = None
+        """What the latest proposal was expected to gain (logarithm of the speed), where that was known."""
 
     def join(self, space: SearchSpace, admit: Admission) -> None:
         """The space that is searched, and what may be proposed in it."""
@@ -99,7 +101,10 @@ class SurrogateSampler(BaseSampler):
             found = self._climb(space, model, start, visited)
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
-        return best[1] if best is not None else None
+        if best is None:
+            return None
+        self.promised = best[0] if model.speed is not None else None
+        return best[1]
 
     def _model(self, space: SearchSpace, running: Sequence[Configuration]) -> Promise:
         """The models of what is known now; made once while nothing new is learnt."""

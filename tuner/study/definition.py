@@ -98,14 +98,18 @@ class Budget:
     """When to stop: after so many launches of the study, hours of work, or at a time of day.
 
     `confirm` launches of it are kept for the confirmation, 0 for none; None leaves that to the study's
-    length. `repairs` of failed trials are queued at most; after `give_up_after` launches without a single
-    success the study stops.
+    length. `explain` launches may explain the best after that, on top of all limits but `until`; None takes
+    what the confirmation leaves of its own. With `stop_when_idle` the search ends before its limits once
+    nothing that is left promises a gain that could be told from noise. `repairs` of failed trials are
+    queued at most; after `give_up_after` launches without a single success the study stops.
     """
 
     launches: int | None = None
     hours: float | None = None
     until: str | None = None
     confirm: int | None = None
+    explain: int | None = None
+    stop_when_idle: bool = True
     repairs: int = 4
     give_up_after: int = 8
 
@@ -179,7 +183,7 @@ _SERVER = (
     "stall_limits_s", "stop_grace_s", "expected_start_s",
 )  # fmt: skip
 _LEAST = ("min_kv_tokens", "min_context_len", "min_running_requests")
-_BUDGET = ("launches", "hours", "until", "confirm", "repairs", "give_up_after")
+_BUDGET = ("launches", "hours", "until", "confirm", "explain", "stop_when_idle", "repairs", "give_up_after")
 
 
 def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace) -> StudyDefinition:
@@ -338,6 +342,10 @@ def _budget(node: Node | None) -> Budget:
         hours=keys["hours"].number(least=0.001) if "hours" in keys else None,
         until=until,
         confirm=keys["confirm"].integer(least=0, most=100) if "confirm" in keys else None,
+        explain=keys["explain"].integer(least=0, most=100) if "explain" in keys else None,
+        stop_when_idle=keys["stop_when_idle"].boolean()
+        if "stop_when_idle" in keys
+        else Budget.stop_when_idle,
         repairs=keys["repairs"].integer(least=0) if "repairs" in keys else Budget.repairs,
         give_up_after=keys["give_up_after"].integer(least=2)
         if "give_up_after" in keys
