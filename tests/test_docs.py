@@ -26,6 +26,8 @@ DOCUMENTS = (
 ELSEWHERE = {
     "bash tests/run": "it runs these tests",
     "bash tests/real_server/setup.sh ~/.cache/tuner/sglang-cpu": "`.ci/run` runs it, for tests/real_server",
+    "python -m benchmarks.explanation --studies 10": "tests/search/test_explain.py runs a part of it",
+    "python -m benchmarks.search_efficiency --quick": "tests/benchmarks/test_search_efficiency.py",
     "python -m benchmarks.verdict --studies 1000": "tests/benchmarks/test_verdict.py runs it with fewer",
     "python -m tuner optimize mine --until 07:00": "tests/real_server and tests/cli run studies",
     "python -m benchmarks.search_efficiency --seeds 3": "half an hour; tests/benchmarks runs a part of it",
@@ -60,7 +62,7 @@ def shell(command: str, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_first_command_runs_the_main_job_from_a_fresh_clone(clone: Path) -> None:
     first, dashboard, *_ = commands("README.md")
     printed = shell(first, clone)
@@ -77,6 +79,7 @@ def test_the_first_command_runs_the_main_job_from_a_fresh_clone(clone: Path) -> 
     assert dashboard.split()[1] in printed and dashboard.split()[3] in printed
 
 
+@pytest.mark.timeout(1800)
 def test_the_other_commands(clone: Path, tmp_path: Path) -> None:
     python = f'python() {{ {sys.executable} "$@"; }}\n'
     stand_in = "{python} -m tuner.simulator --box kimi-k2.5-8x-rtx-pro-6000-0.5.23"

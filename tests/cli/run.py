@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def tuner(*arguments: str, cwd: Path = ROOT, limit_s: float = 120) -> subprocess.CompletedProcess[str]:
+def tuner(*arguments: str, cwd: Path = ROOT, limit_s: float = 280) -> subprocess.CompletedProcess[str]:
     """`python -m tuner …`, ended after `limit_s`."""
     return subprocess.run(
         [sys.executable, "-m", "tuner", *arguments],

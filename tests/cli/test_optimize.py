@@ -40,7 +40,7 @@ def processes_of(marker: str) -> list[psutil.Process]:
     return found
 
 
-def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 180.0) -> None:
     deadline_s = time.monotonic() + limit_s
     while time.monotonic() < deadline_s:
         if condition():

@@ -83,11 +83,11 @@ def test_cut_logs(log: bytes, start: int, end: int) -> None:
 )
 def test_a_megabyte_takes_less_than_a_second(line: str) -> None:
     log = (line * (1_000_000 // len(line) + 1)).encode()
-    started = time.perf_counter()
+    started = time.process_time()
     diagnose(log)
 
-    # A second is promised on an idle machine; the rest is for whoever else uses this one.
-    assert time.perf_counter() - started < 2
+    # A second is promised on a machine of today; the rest is for older ones.
+    assert time.process_time() - started < 2
 
 
 def test_a_cause_behind_thousands_of_harmless_errors_is_found() -> None:
@@ -113,9 +113,9 @@ def test_patterns_do_not_blow_up(signature: object) -> None:
     for regex, longest in _REGEXES.items():
         pattern = getattr(signature, regex)
         for text in hostile if pattern is not None else ():
-            started = time.perf_counter()
+            started = time.process_time()
             pattern.search(text, 0, longest)
-            assert time.perf_counter() - started < 0.5
+            assert time.process_time() - started < 0.5
 
 
 def test_a_stall_of_nothing() -> None:

@@ -186,7 +186,7 @@ def test_an_interruption_does_not_wait_for_the_answers() -> None:
             began_s = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 source(url).answer([PROMPT] * 8, at_once=2)
-            assert time.monotonic() - began_s < 5
+            assert time.monotonic() - began_s < 20  # and not the 30 s of the server
             release.set()
     finally:
         signal.signal(signal.SIGALRM, before)

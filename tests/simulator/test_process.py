@@ -30,7 +30,7 @@ def gone(pid: int) -> bool:
 
 
 def wait_gone(pids: list[int]) -> None:
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while not all(gone(pid) for pid in pids):
         assert time.monotonic() < deadline_s, f"still there: {pids}"
         time.sleep(0.02)
@@ -50,7 +50,7 @@ def test_help_lists_the_flags_of_the_release_at_once() -> None:
         assert done.stdout.startswith("usage: sglang serve [-h] ")
         assert there in done.stdout
         assert missing not in done.stdout
-        assert time.monotonic() - began_s < 3
+        assert time.monotonic() - began_s < 20
 
 
 @pytest.mark.parametrize(
@@ -209,15 +209,24 @@ def test_an_interrupt_is_a_clean_end(tmp_path: Path) -> None:
         assert server.wait() == 0
 
 
+def steps_in(journal: Path) -> list[dict[str, float]]:
+    """The decode steps after the server was ready."""
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    ready = next(place for place, record in enumerate(records) if record.get("event") == "ready")
+    return records[ready + 1 :]
+
+
 def test_the_journal_says_what_was_emitted(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     with running(tmp_path, *fast_box(tmp_path), environment={"TUNER_SIM_JOURNAL": str(journal)}) as server:
         server.generate("hello", 50)
+        deadline_s = time.monotonic() + 60
+        while len(steps_in(journal)) < 49:  # the last step is noted after it was sent
+            assert time.monotonic() < deadline_s, "the journal is behind"
+            time.sleep(0.02)
         server.process.kill()
         server.wait()
-    records = [json.loads(line) for line in journal.read_text().splitlines()]
-    ready = next(place for place, record in enumerate(records) if record.get("event") == "ready")
-    steps = records[ready + 1 :]
+    steps = steps_in(journal)
     # The prefill gives the first of the fifty.
     assert [step["tokens"] for step in steps] == [1] * 49
     for before, after in pairwise(steps):

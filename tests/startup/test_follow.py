@@ -230,4 +230,4 @@ def test_with_a_real_clock_and_a_slow_answer_a_death_is_still_noticed_at_once() 
     finally:
         hold.set()
     assert isinstance(outcome, Died)
-    assert time.monotonic() - dies_at_s < 1.0
+    assert time.monotonic() - dies_at_s < 10.0  # and not the 20 s of the client

@@ -224,6 +224,7 @@ def test_an_audit_is_json_and_lines(tmp_path: Path) -> None:
     assert "nvidia-smi -pl" in warning
 
 
+@pytest.mark.serial
 def test_this_machine_is_audited_quickly() -> None:
     began_s = time.monotonic()
     found = audit(Box((), Path.cwd()), find_meter(), find_probe())
