@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import ROOT, tuner
+from tuner.study.overrides import OVERRIDES
 
 SPACE = """
 parameters:
@@ -145,6 +146,15 @@ def test_names_that_lead_nowhere(arguments: tuple[str, ...], told: str) -> None:
     done = tuner(*arguments)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("command", ["optimize", "export", "explain", "diagnose"])
+def test_every_command_tells_what_it_takes(command: str) -> None:
+    done = tuner(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: tuner {command}")
+    if command == "optimize":
+        assert all(override.option in done.stdout for override in OVERRIDES)
 
 
 def test_dry_run_shows_what_would_be_launched_and_launches_nothing(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Add an option for every field."""
     group = parser.add_argument_group("fields of the study (before the file, before the defaults)")
     for override in OVERRIDES:
+        told = override.help.replace("%", "%%")  # argparse fills it in
         if override.form == "pairs":
             group.add_argument(
                 override.option,
@@ -111,16 +112,14 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
                 metavar=override.metavar,
                 nargs="+",
                 action="extend",
-                help=override.help,
+                help=told,
             )
         elif override.form == "list":
             group.add_argument(
-                override.option, dest=override.path, metavar=override.metavar, nargs="+", help=override.help
+                override.option, dest=override.path, metavar=override.metavar, nargs="+", help=told
             )
         else:
-            group.add_argument(
-                override.option, dest=override.path, metavar=override.metavar, help=override.help
-            )
+            group.add_argument(override.option, dest=override.path, metavar=override.metavar, help=told)
 
 
 def merge_overrides(root: Node, arguments: argparse.Namespace) -> Node:
