@@ -28,6 +28,7 @@ from tuner.results.standings import Standing
 from tuner.results.trial_log import MemoryLog
 from tuner.search.loop import Search, SearchListener
 from tuner.search.opening import MEMORY
+from tuner.search.past import PastStudy
 from tuner.search.reference import excesses
 from tuner.search.roles import CONFIRM, EXPLAIN
 from tuner.search.sampler import levels_of
@@ -153,13 +154,17 @@ def study(
     best: float,
     sampler: str,
     seed: int,
+    past: Sequence[PastStudy] = (),
+    hours: Sequence[float] = HOURS,
 ) -> Studied:
-    """One study with the sampler of this name."""
+    """One study with the sampler of this name, which may learn from earlier ones; shares at these hours."""
     own = replace(definition, storage=MEMORY, seed=seed)
     launched = evaluator.with_seed(own.seed)
     watch = _Watch(launched, truth)
     inner = sampler_of(sampler, own.seed)
-    store = StudyStore(own, launched.space, owner="benchmark", is_alive=lambda _: False, inner=inner)
+    store = StudyStore(
+        own, launched.space, owner="benchmark", is_alive=lambda _: False, inner=inner, past=past
+    )
     began_s = time.perf_counter()
     end = Search(own, store, launched, launched.clock, watch, log=MemoryLog()).run()
     took_s = time.perf_counter() - began_s
@@ -170,7 +175,7 @@ def study(
     by_trial = {str(record.trial): Configuration(record.configuration) for record in end.records}
     finalist = by_trial.get((end.verdict.finalist if end.verdict is not None else None) or "")
     return Studied(
-        shares=tuple(_at(watch.curve, hours) / best for hours in HOURS),
+        shares=tuple(_at(watch.curve, at) / best for at in hours),
         launches=len(searched),
         crash_share=len(dead) / max(1, len(searched)),
         lost_share=lost_s / max(1.0, seconds),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tuner.evaluate.outcome import Outcome, ServerFacts
 from tuner.evaluate.protocol import LaunchShown, Listener, Request
 from tuner.measure.measurement import LevelSummary, Measurement
 from tuner.search.loop import Search, SearchListener
+from tuner.search.past import PastStudy
 from tuner.search.store import StudyStore
 from tuner.sglang.phases import Phase
 from tuner.space.configuration import Configuration
@@ -114,11 +115,14 @@ class Run:
         space: str = SPACE,
         owner: str = "me",
         alive: Callable[[str], bool] = lambda _: False,
+        past: Sequence[PastStudy] = (),
     ) -> None:
         self.definition = definition(folder, study, space)
         self.clock = ManualClock()
         self.evaluator = ScriptedEvaluator(script, self.clock)
-        self.store = StudyStore(self.definition, self.definition.space, owner=owner, is_alive=alive)
+        self.store = StudyStore(
+            self.definition, self.definition.space, owner=owner, is_alive=alive, past=past
+        )
         self.search = Search(self.definition, self.store, self.evaluator, self.clock, SearchListener())
 
     @property

@@ -24,9 +24,7 @@ from tuner.preflight.validator import Validator
 from tuner.sglang.installation import Installation, ask_installation
 from tuner.space.space import SearchSpace
 from tuner.study.definition import StudyDefinition
-from tuner.telemetry.audit import Box, PlatformAudit, audit
-
-PLATFORM_FILE = "platform.json"
+from tuner.telemetry.audit import PLATFORM_FILE, Box, PlatformAudit, audit
 
 
 @dataclass(frozen=True)

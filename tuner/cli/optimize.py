@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 
 from tuner.cli.assembly import Assembly, assemble, keep_platform
 from tuner.cli.explain import in_short
@@ -17,6 +18,7 @@ from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
 from tuner.search.explain import explain
 from tuner.search.loop import Search, SearchEnd
+from tuner.search.past import PastStudy, read_past, told
 from tuner.search.reference import nearest_miss
 from tuner.search.samplers import check_sampler
 from tuner.search.store import StudyStore
@@ -58,13 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
         terminal=sys.stdout.isatty(),
         width=shutil.get_terminal_size().columns,
     )
-    _introduce(printer, definition, parts, in_full=arguments.dry_run)
+    past = read_past(definition, parts.platform)
+    _introduce(printer, definition, parts, past, in_full=arguments.dry_run)
     if arguments.dry_run:
         try:
             return _show_plans(printer, definition, parts)
         finally:
             parts.close()
-    store = StudyStore(definition, parts.space, owner=owner, is_alive=is_owner_alive)
+    store = StudyStore(definition, parts.space, owner=owner, is_alive=is_owner_alive, past=past)
     if parts.platform is not None:
         keep_platform(parts.platform, definition.folder)
         store.remarks = tuple(finding.shown() for finding in parts.platform.warnings)
@@ -81,7 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _introduce(
-    printer: ProgressPrinter, definition: StudyDefinition, parts: Assembly, *, in_full: bool
+    printer: ProgressPrinter,
+    definition: StudyDefinition,
+    parts: Assembly,
+    past: Sequence[PastStudy],
+    *,
+    in_full: bool,
 ) -> None:
     space = parts.space
     size = space.size()
@@ -94,7 +102,7 @@ def _introduce(
     )
     printer.line(f"  server: {parts.server}")
     printer.line(f"  results: {definition.folder}")
-    for note in parts.notes:
+    for note in (*told(past), *parts.notes):
         printer.line(f"  {note}")
     if parts.platform is None:
         return

@@ -60,6 +60,10 @@ _NAMED = 25.0
 """By what a sentence that names a parameter raises the odds that it is to blame."""
 _SURE = 0.8
 _LEAST_RISK = 0.004
+_HEARSAY = 0.5
+"""How far an earlier study is believed when it says that a choice kills."""
+_RAN_ELSEWHERE = 0.25
+"""What the odds that an untried choice kills come to where it ran in an earlier study."""
 _WITNESSES = 2
 """One death makes a choice suspect, and little is risked on it; two take it off the list."""
 
@@ -99,11 +103,24 @@ class _Case:
     odds: Mapping[frozenset[Literal], float] = field(default_factory=dict)
     is_telling: bool = True
 
+    def guilt(self, choices: set[Literal]) -> float:
+        """The odds that a launch with these choices dies in this way."""
+        return min(0.98, sum(odds for blamed, odds in self.odds.items() if blamed <= choices))
+
 
 class Culprits:
-    """What is known of the choices of a space from its launches."""
+    """What is known of the choices of a space from its launches.
 
-    def __init__(self, space: SearchSpace, observations: Sequence[Observation]) -> None:
+    Launches of earlier studies (`hearsay`) raise or calm a suspicion and no more: only this study's own
+    launches take a choice off the list, and what ran here is suspected no longer.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        observations: Sequence[Observation],
+        hearsay: Sequence[Observation] = (),
+    ) -> None:
         self._names = {
             parameter.name
             for parameter in space.parameters
@@ -115,6 +132,7 @@ class Culprits:
         self._survivors = [set(self._everything(one.configuration)) for one in survived]
         self._cleared = {literal for one in survived for literal in self._literals(one.configuration)}
         self._cases = [self._case(deaths) for deaths in _alike(observations)]
+        self._elsewhere = Culprits(space, [*hearsay, *survived]) if hearsay else None
 
     def risk(self, configuration: Configuration) -> float:
         """The odds that this configuration dies for no lack of memory (0 to 1)."""
@@ -123,13 +141,19 @@ class Culprits:
         everything = set(self._everything(configuration))
         suspected: set[Literal] = set()
         for case in self._cases:
-            guilty = sum(odds for blamed, odds in case.odds.items() if blamed <= everything)
-            lives *= 1.0 - min(0.98, guilty)
+            lives *= 1.0 - case.guilt(everything)
             suspected |= {literal for blamed in case.odds for literal in blamed}
         for literal in literals:
             if literal not in self._cleared and literal not in suspected:
-                lives *= 1.0 - risk_of(*literal)
+                lives *= 1.0 - self._foreseen(literal)
+        for case in self._elsewhere._cases if self._elsewhere is not None else ():
+            lives *= 1.0 - _HEARSAY * case.guilt(everything)
         return 1.0 - lives
+
+    def _foreseen(self, literal: Literal) -> float:
+        """The odds that a choice kills of which this study's launches say nothing."""
+        ran_elsewhere = self._elsewhere is not None and literal in self._elsewhere._cleared
+        return risk_of(*literal) * (_RAN_ELSEWHERE if ran_elsewhere else 1.0)
 
     def blamed(self) -> list[Blame]:
         """The choices that are off the list: each killed launches in different company, and never ran."""

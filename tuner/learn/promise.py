@@ -20,6 +20,8 @@ from tuner.space.configuration import Configuration
 from tuner.space.space import SearchSpace
 
 _MOST_TELLING = 160
+_MOST_PAST = 80
+"""Launches of earlier studies that asking has time for."""
 _UNKNOWN_LAUNCH_S = 600.0
 _LOSSES = 0.08
 """The share of the time that may go into launches that die."""
@@ -37,12 +39,14 @@ _NORMAL = NormalDist()
 class Lesson:
     """What there is to learn from: the launches, how to canonise a configuration, and the scored load.
 
-    `load` is the largest number of requests at once that counts; None where that is not fixed.
+    `load` is the largest number of requests at once that counts; None where that is not fixed. `past` are
+    the launches of earlier studies, those of each together.
     """
 
     observations: tuple[Observation, ...]
     canonical: Canonical
     load: int | None = None
+    past: tuple[tuple[Observation, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Fitted:
 
     spreads: Mapping[str, float]
     noise_scale: float = 1.0
+    doubts: tuple[float, ...] = ()
 
 
 class Promise:
@@ -65,10 +70,10 @@ class Promise:
         fitted: Fitted,
     ) -> None:
         everything = lesson.observations
-        observations = _most_telling(everything)
+        observations = _most_telling(everything, _MOST_TELLING)
         self._canonical = lesson.canonical
         self._axes = Axes(space, observations)
-        self._culprits = Culprits(space, everything)
+        self._culprits = Culprits(space, everything, [one for study in lesson.past for one in study])
         self._headroom = Headroom(self._axes, observations)
         self._measured = [one for one in observations if one.death is None]
         self.speed: Speed | None = None
@@ -80,10 +85,12 @@ class Promise:
                 canonical=lesson.canonical,
                 load=lesson.load,
                 weights=_weights(self._measured, source),
+                past=_comparable(lesson.past, goals=len(self._measured[0].log_scores)),
                 spreads=fitted.spreads,
                 noise_scale=fitted.noise_scale,
+                doubts=fitted.doubts,
             )
-            self.fitted = Fitted(self.speed.spreads, self.speed.noise_scale)
+            self.fitted = Fitted(self.speed.spreads, self.speed.noise_scale, self.speed.doubts)
             if running:
                 self.speed.believe(running)
         names = sorted({name for one in self._measured for name in one.excesses})
@@ -147,11 +154,18 @@ class Promise:
         return np.where((lost <= _LOSSES) | (runs >= _SAFE), 1.0, 0.02 * runs)
 
 
-def _most_telling(observations: Sequence[Observation]) -> tuple[Observation, ...]:
+def _comparable(past: Sequence[Sequence[Observation]], goals: int) -> tuple[tuple[Observation, ...], ...]:
+    """What was measured for the same goals, by study; one launch alone has no differences."""
+    measured = [[one for one in study if len(one.log_scores) == goals] for study in past]
+    telling = [study for study in measured if len(study) > 1]
+    return tuple(_most_telling(study, max(2, _MOST_PAST // len(telling))) for study in telling)
+
+
+def _most_telling(observations: Sequence[Observation], most: int) -> tuple[Observation, ...]:
     """The best and the latest launches, where there are more than asking has time for."""
-    if len(observations) <= _MOST_TELLING:
+    if len(observations) <= most:
         return tuple(observations)
-    half = _MOST_TELLING // 2
+    half = most // 2
     best = sorted(observations, key=lambda one: -(one.log_scores[0] if one.log_scores else -math.inf))[:half]
     kept = {one.trial for one in (*best, *observations[-half:])}
     return tuple(one for one in observations if one.trial in kept)

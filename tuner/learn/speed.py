@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tuner.learn.acceptance import Acceptance, drafts_of
-from tuner.learn.additive import Additive
-from tuner.learn.axes import Axes, Floats, Rows
+from tuner.learn.additive import HERE, Additive
+from tuner.learn.axes import Axes, Floats, Rows, Whole
 from tuner.learn.expectations import gain_of, spread_of
 from tuner.learn.observation import Observation
 from tuner.space.configuration import Configuration
@@ -29,7 +29,9 @@ Canonical = Callable[[Configuration], Configuration]
 class Speed:
     """The speeds of a study. `weights` say how much each goal counts, `load` how many requests run at once.
 
-    `spreads` and `noise_scale` are where fitting starts; it goes on from there with every launch.
+    `past` are the measured launches of earlier studies, of which only the differences within each count.
+    `spreads`, `noise_scale` and `doubts` (one for each of `past`) are where fitting starts; it goes on from
+    there with every launch.
     """
 
     def __init__(
@@ -40,8 +42,10 @@ class Speed:
         canonical: Canonical,
         load: int | None,
         weights: Sequence[float] = (1.0,),
+        past: Sequence[Sequence[Observation]] = (),
         spreads: Mapping[str, float] | None = None,
         noise_scale: float = 1.0,
+        doubts: Sequence[float] = (),
         sweeps: int = 1,
     ) -> None:
         self._axes, self._canonical, self._load = axes, canonical, load
@@ -51,15 +55,16 @@ class Speed:
             for one in measured
             if one.accept_length and one.accept_length > 1
         )
-        values = np.array([_weighted(one, weights) for one in measured])
-        values = np.maximum(values, values.max() - _FLOOR)
-        launched = [canonical(one.configuration) for one in measured]
-        self._launched = launched
-        self._values = values - self._foreseen(launched)
+        self._launched: list[Configuration] = []
+        self._values: Floats = np.empty(0)
+        self._origins: Whole = np.empty(0, dtype=np.int64)
+        for place, launches in enumerate((measured, *past), start=HERE):
+            self._take(launches, weights, place)
         expected = np.array([spread_of(name) for name in axes.names])
         known = spreads or {}
         start = np.array([known.get(name, usual) for name, usual in zip(axes.names, expected, strict=True)])
-        self._additive = self._conditioned(launched, self._values, start, noise_scale)
+        doubted = np.array(doubts if len(doubts) == len(past) else [1.0] * len(past))
+        self._additive = self._conditioned((), np.empty(0), start, noise_scale, doubted)
         self._additive.fit(expected, sweeps)
 
     @property
@@ -73,6 +78,11 @@ class Speed:
         return self._additive.noise_scale
 
     @property
+    def doubts(self) -> tuple[float, ...]:
+        """How little each of the earlier studies is believed; 1 is usual."""
+        return tuple(map(float, self._additive.doubts))
+
+    @property
     def noise_sd(self) -> float:
         """The sd of the logarithm of the speed between launches of the same, as far as known."""
         return NOISE_SD * self.noise_scale
@@ -81,10 +91,9 @@ class Speed:
         """Take what others are launching to come out as expected: it then promises nothing."""
         theirs = [self._canonical(configuration) for configuration in running]
         believed = self._additive.means(self._axes.rows(theirs))
-        values = np.concatenate([self._values, believed])
         additive = self._additive
         self._additive = self._conditioned(
-            [*self._launched, *theirs], values, additive.spreads, additive.noise_scale
+            theirs, believed, additive.spreads, additive.noise_scale, additive.doubts
         )
 
     def means(self, configurations: Sequence[Configuration]) -> Floats:
@@ -105,11 +114,33 @@ class Speed:
         """How unsure it is what their drafts give, where they differ in them."""
         return self._weight * math.hypot(self._acceptance.doubt(one), self._acceptance.doubt(other))
 
+    def _take(self, launches: Sequence[Observation], weights: Sequence[float], place: int) -> None:
+        """What one study's launches tell beyond what was foreseen; an elsewhere's at the level of here."""
+        values = np.array([_weighted(one, weights) for one in launches])
+        values = np.maximum(values, values.max() - _FLOOR)
+        launched = [self._canonical(one.configuration) for one in launches]
+        values = values - self._foreseen(launched)
+        if place != HERE:
+            here = self._values[self._origins == HERE]
+            values += float(np.mean(here)) - float(np.mean(values))
+        self._launched += launched
+        self._values = np.concatenate([self._values, values])
+        self._origins = np.concatenate([self._origins, np.full(len(values), place)])
+
     def _conditioned(
-        self, launched: Sequence[Configuration], values: Floats, spreads: Floats, noise_scale: float
+        self,
+        more: Sequence[Configuration],
+        values: Floats,
+        spreads: Floats,
+        noise_scale: float,
+        doubts: Floats,
     ) -> Additive:
-        noise = np.full(len(values), NOISE_SD)
-        return Additive(self._axes, self._axes.rows(launched), values, spreads, noise, noise_scale)
+        """The model on all launches, and `more` with their `values`."""
+        rows = self._axes.rows([*self._launched, *more])
+        origins = np.concatenate([self._origins, np.full(len(more), HERE)])
+        known = np.concatenate([self._values, values])
+        noise = np.full(len(known), NOISE_SD)
+        return Additive(self._axes, rows, known, spreads, noise, noise_scale, origins, doubts)
 
     def _foreseen(self, configurations: Sequence[Configuration]) -> Floats:
         """What is expected of the choices, and of the drafts."""

@@ -25,13 +25,14 @@ from tuner.search.admission import Admission
 from tuner.search.equivalence import Equivalences, canonical, equivalences_of
 from tuner.search.lesson import expected_scores, load_of, observations_of
 from tuner.search.opening import experimental_allowed, open_artifacts, open_study
+from tuner.search.past import PastStudy, best_of_past
 from tuner.search.repair import Repair
 from tuner.search.roles import BASELINE, KNOWN_GOOD, REPAIR, REPEAT, SEARCH
 from tuner.search.sampler import Assignment, FreshSampler, distributions_of
 from tuner.search.samplers import sampler_of
 from tuner.search.surrogate import SurrogateSampler
 from tuner.space.configuration import Configuration, Value
-from tuner.space.space import SearchSpace
+from tuner.space.space import KnownGood, SearchSpace
 from tuner.study.definition import StudyDefinition
 
 _RACES = 5
@@ -63,8 +64,8 @@ class StudyStore:
     """The study of a definition in its Optuna storage.
 
     `owner` names this process so that a trial left RUNNING by a dead one can be told from one that another
-    worker is busy with (`is_alive`). `remarks` about the box are shown with the study; `admission` decides
-    whether what the rules allow is launched.
+    worker is busy with (`is_alive`). `past` are earlier studies to learn from. `remarks` about the box are
+    shown with the study; `admission` decides whether what the rules allow is launched.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class StudyStore:
         owner: str,
         is_alive: Callable[[str], bool],
         inner: optuna.samplers.BaseSampler | None = None,
+        past: Sequence[PastStudy] = (),
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -87,6 +89,9 @@ class StudyStore:
         self._equivalences: Equivalences = {}
         self._ruled_out: tuple[RuledOut, ...] = ()
         self._known: set[str] = set()
+        directions = definition.objective.directions
+        self._past = tuple(study.observations(space, directions) for study in past)
+        self._best_of_past = best_of_past(past, space, definition)
         self._study = open_study(definition, space)
         self._artifacts = open_artifacts(definition)
         seed = definition.seed + len(self._study.get_trials(deepcopy=False))
@@ -146,6 +151,7 @@ class StudyStore:
             self.observations(records),
             lambda given: canonical(given, equivalences),
             load_of(self._definition),
+            self._past,
         )
 
     def observations(self, records: Sequence[TrialRecord]) -> tuple[Observation, ...]:
@@ -167,7 +173,7 @@ class StudyStore:
         return [frozen.user_attrs.get(PROMISED) for frozen in proposed]
 
     def next(self) -> Proposal | None:
-        """The next proposal: what is queued, the baseline, the known-good ones, then the sampler's.
+        """The next proposal: what is queued, the baseline, what is known to be good, then the sampler's.
 
         Returns None where every configuration that the rules allow is known, or is not admitted.
         """
@@ -310,17 +316,23 @@ class StudyStore:
             return
         fresh = [
             known
-            for known in self._space.known_good
+            for known in (*self._space.known_good, *self._best_of_past)
             if self._fingerprint(known.values) not in self._known and not self._is_ruled_out(known.values)
         ]
         # All at once: to ask SGLang takes a start of its own.
         self.admission.refusals([known.values for known in fresh])
         for known in fresh:
-            if self.admission.admits_known_good(known):
+            if self._admits_given(known):
                 self._enqueue(
                     self._space.assignment(known.values), {"role": KNOWN_GOOD, "source": known.name}
                 )
                 return
+
+    def _admits_given(self, known: KnownGood) -> bool:
+        """What is said to run here is launched even against a rule; what ran elsewhere is not."""
+        if known in self._space.known_good:
+            return self.admission.admits_known_good(known)
+        return self.admission.admits(known.values)
 
     def _enqueue(self, assignment: Assignment, attributes: dict[str, Any]) -> None:
         self._study.enqueue_trial(assignment, user_attrs=attributes)

@@ -128,7 +128,8 @@ class Budget:
 class StudyDefinition:
     """A study: what is searched, on which server, under which load, for what, and for how long.
 
-    With `preflight`, configurations that cannot run are refused before they are launched.
+    With `preflight`, configurations that cannot run are refused before they are launched. `warm_start` are
+    the results of earlier studies to learn from; they are no part of the identity.
     """
 
     name: str
@@ -145,6 +146,7 @@ class StudyDefinition:
     seed: int
     preflight: bool
     sampler: str = "surrogate"
+    warm_start: tuple[Path, ...] = ()
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same study: results are comparable exactly while this is unchanged."""
@@ -176,7 +178,7 @@ def _redacted_flags(flags: Mapping[str, FlagValue]) -> dict[str, Any]:
 
 _TOP = (
     "name", "search_space", "server", "workload", "objective", "least", "guard", "baseline", "budget",
-    "storage", "seed", "sampler", "folder", "preflight",
+    "storage", "seed", "sampler", "folder", "preflight", "warm_start",
 )  # fmt: skip
 _SERVER = (
     "command", "label", "model", "gpus", "flags", "environment", "inherit_environment", "ready_limit_s",
@@ -186,10 +188,13 @@ _LEAST = ("min_kv_tokens", "min_context_len", "min_running_requests")
 _BUDGET = ("launches", "hours", "until", "confirm", "explain", "stop_when_idle", "repairs", "give_up_after")
 
 
-def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace) -> StudyDefinition:
+def parse_definition(
+    root: Node, *, name: str, folder: Path, space: SearchSpace, warm_start: tuple[Path, ...] = ()
+) -> StudyDefinition:
     """The definition in `root` (file and command line already merged).
 
-    `name` and `folder` are used where the file says nothing of its own. Raises `InputError`.
+    `name` and `folder` are used where the file says nothing of its own; `warm_start` are the folders of the
+    studies that it names. Raises `InputError`.
     """
     keys = root.mapping(known=_TOP, required=("search_space", "server", "workload"))
     study_name = _checked_name(keys["name"]) if "name" in keys else name
@@ -210,6 +215,7 @@ def parse_definition(root: Node, *, name: str, folder: Path, space: SearchSpace)
         seed=keys["seed"].integer(least=0, most=2**32 - 1) if "seed" in keys else 0,
         preflight=keys["preflight"].boolean() if "preflight" in keys else True,
         sampler=keys["sampler"].text(one_of=SAMPLERS) if "sampler" in keys else StudyDefinition.sampler,
+        warm_start=warm_start,
     )
 
 

@@ -31,8 +31,20 @@ def load_study(name_or_file: str | None, arguments: argparse.Namespace | None = 
     space = _space_of(root, file)
     name = root.value["name"].value if "name" in root.value else file.stem
     home = Path("studies") if _is_shipped(file) else file.parent
-    definition = parse_definition(root, name=file.stem, folder=home / str(name), space=space)
+    earlier = _warm_start_of(root, file)
+    definition = parse_definition(
+        root,
+        name=file.stem,
+        folder=home / str(name),
+        space=space,
+        warm_start=tuple(folder for _, folder in earlier),
+    )
     check_folder(definition.folder)
+    for node, folder in earlier:
+        if folder.resolve() == definition.folder.resolve():
+            raise node.refuse(
+                "a study knows its own launches", hint="name another study, or give this one another name"
+            )
     return definition
 
 
@@ -65,6 +77,23 @@ def _space_of(root: Node, study_file: Path) -> SearchSpace:
     except InputError as error:
         raise node.refuse(error.message, hint=error.hint) from None
     return read_space(file)
+
+
+def _warm_start_of(root: Node, study_file: Path) -> list[tuple[Node, Path]]:
+    """The results of earlier studies that are named, each by its folder, its file or its name."""
+    node = root.mapping().get("warm_start")
+    if node is None:
+        return []
+    named = node.sequence() if isinstance(node.value, list) else [node]
+    found = []
+    for item in named:
+        beside = study_file.parent / item.text()
+        try:
+            folder = beside if any(beside.glob("trial-*")) else find_results(item.text())
+        except InputError as error:
+            raise item.refuse(error.message, hint=error.hint) from None
+        found.append((item, folder))
+    return found
 
 
 def _find(name_or_file: str, kind: str, what: str) -> Path:

@@ -35,6 +35,7 @@ OVERRIDES = (
     Override("--storage", "storage", "Optuna storage URL", "text", "URL"),
     Override("--seed", "seed", "seed of sampler and prompts"),
     Override("--sampler", "sampler", "what proposes: surrogate, tpe, random or gp", "text", "NAME"),
+    Override("--warm-start", "warm_start", "earlier studies to learn from", "list", "STUDY"),
     Override("--command", "server.command", "how the server is started", "text", "LINE"),
     Override("--label", "server.label", "what the server is called everywhere", "text", "TEXT"),
     Override("--model", "server.model", "model path or name", "text", "MODEL"),

@@ -22,6 +22,9 @@ from tuner.telemetry.host_checks import (
     memory_findings,
 )
 
+PLATFORM_FILE = "platform.json"
+"""Beside a study's results: what the box was like."""
+
 
 @dataclass(frozen=True)
 class Box:

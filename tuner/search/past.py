@@ -1,0 +1,226 @@
+"""Earlier studies of the same model, from which a new one learns before its first launch.
+
+Another box, another version or another day is faster or slower as a whole, so of an earlier study's scores
+only the differences within it are taken (`tuner.learn.additive`). Its best are tried early; what died there
+is suspected here, and no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.diagnosis.failure import Cause
+from tuner.errors import InputError, TunerError
+from tuner.learn.observation import Observation
+from tuner.learn.promise import Lesson
+from tuner.results.record import COMPLETE, PRUNED, TrialRecord, read_records
+from tuner.results.standings import standings
+from tuner.search.equivalence import canonical, equivalences_of
+from tuner.search.identity import IDENTITY_FILE, read_identity
+from tuner.search.lesson import expected_scores, taught_by
+from tuner.search.roles import BASELINE
+from tuner.space.configuration import Configuration, Value
+from tuner.space.cutting import cut_to
+from tuner.space.restoring import restored_space
+from tuner.space.space import KnownGood, SearchSpace
+from tuner.study.definition import StudyDefinition
+from tuner.telemetry.audit import PLATFORM_FILE, PlatformAudit
+
+_BEST = 3
+"""So many configurations of all earlier studies together are tried before the sampler is asked."""
+_OF_THE_BOX = ("GPUs", "GPU memory", "driver", "topology", "peer-to-peer")
+"""Findings of the audit in which two boxes that are alike do not differ."""
+
+_OF_THE_LOAD = ("kind", "input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True)
+class PastStudy:
+    """What an earlier study found out.
+
+    `name` is what it is called here. `fixed` holds the flags and variables that all its launches had, and
+    `gpus` on how many it ran. `counts` says whether it scored what is scored now; where it did not, only its
+    deaths teach. `baseline_is_unsaid`: its reference were the engine's defaults. `remarks` say in what it is
+    known to differ.
+    """
+
+    name: str
+    records: tuple[TrialRecord, ...]
+    space: SearchSpace
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    counts: bool = True
+    baseline_is_unsaid: bool = True
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def launches(self) -> tuple[TrialRecord, ...]:
+        """What teaches: launches that were measured, and those that died of their configuration."""
+        return tuple(
+            record for record in self.records if (record.state == COMPLETE and self.counts) or _died(record)
+        )
+
+    def observations(self, space: SearchSpace, directions: Sequence[str]) -> tuple[Observation, ...]:
+        """Its launches as points of `space`."""
+        taught = self._taught(directions)
+        return tuple(_moved(one, self._in(space, one.configuration)) for one in taught)
+
+    def best(self, space: SearchSpace, definition: StudyDefinition) -> list[Configuration]:
+        """Its best as points of `space`, the best first: what beat its reference and keeps all rules here."""
+        if not self.counts:
+            return []
+        equivalences = equivalences_of(self.records, self.space)
+        directions = definition.objective.directions
+        lesson = Lesson(self._taught(directions), lambda given: canonical(given, equivalences))
+        expected = {}
+        if len(directions) == 1:
+            expected = expected_scores(lesson, self.space, definition.objective)
+        found: list[Configuration] = []
+        for standing in standings(self.records, expected):
+            if standing.record.role == BASELINE:
+                break
+            configuration = self._in(space, standing.record.configuration)
+            if space.broken_rule(configuration) is None and configuration not in found:
+                found.append(configuration)
+        return found
+
+    def _taught(self, directions: Sequence[str]) -> tuple[Observation, ...]:
+        return taught_by(self.launches, self.space, directions, baseline_is_unsaid=self.baseline_is_unsaid)
+
+    def _in(self, space: SearchSpace, values: Mapping[str, Value]) -> Configuration:
+        return cut_to(space, {**self.fixed, **values})
+
+
+def best_of_past(
+    past: Sequence[PastStudy], space: SearchSpace, definition: StudyDefinition
+) -> tuple[KnownGood, ...]:
+    """The configurations of earlier studies that are tried early, the best of each first.
+
+    None that the space names already, and not the defaults.
+    """
+    seen = {known.values for known in space.known_good} | {space.configuration(space.assignment({}))}
+    ranked = [(study.name, study.best(space, definition)) for study in past]
+    found: list[KnownGood] = []
+    for rank in range(max((len(best) for _, best in ranked), default=0)):
+        for name, best in ranked:
+            if rank < len(best) and best[rank] not in seen and len(found) < _BEST:
+                seen.add(best[rank])
+                ordinal = ("", "second ", "third ")[rank] if rank < 3 else f"{rank + 1}th "
+                found.append(KnownGood(f"{ordinal}best of {name}", best[rank]))
+    return tuple(found)
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read_past(definition: StudyDefinition, platform: PlatformAudit | None) -> tuple[PastStudy, ...]:
+    """The earlier studies that `warm_start` names; `platform` is what this box is like, where that is known.
+
+    Raises `InputError` for one that cannot be read, is of another model, or has nothing to teach.
+    """
+    return tuple(_read(folder, definition, platform) for folder in definition.warm_start)
+
+
+def told(past: Sequence[PastStudy]) -> list[str]:
+    """A line for each study that is learnt from, and one for each thing in which it is known to differ."""
+    lines = []
+    for study in past:
+        count = len(study.launches)
+        lines.append(f"learns from {count} launch{'' if count == 1 else 'es'} of {study.name}")
+        lines += [f"warning  {study.name}: {remark}" for remark in study.remarks]
+    return lines
+
+
+def _read(folder: Path, definition: StudyDefinition, platform: PlatformAudit | None) -> PastStudy:
+    identity = read_identity(folder)
+    file = folder / IDENTITY_FILE
+    server = _mapping(identity.get("server"))
+    model = str(server.get("model", ""))
+    if _name_of(model) != _name_of(definition.server.model):
+        raise InputError(
+            f"warm_start: {file}: server.model: that study was of {model or 'an unknown model'}, this one is "
+            f"of {definition.server.model}",
+            hint="a warm start takes studies of the same model only",
+        )
+    try:
+        records = tuple(read_records(folder))
+    except TunerError as error:
+        raise InputError(f"warm_start: {error.message}", hint=error.hint) from error
+    objective = str(identity.get("objective", "")).partition(" with ")[0]
+    counts = objective == " and ".join(definition.objective.names)
+    study = PastStudy(
+        name=str(folder),
+        records=records,
+        space=restored_space(identity["space"], folder.name, str(file)),
+        fixed=_fixed(server),
+        counts=counts,
+        baseline_is_unsaid=not _mapping(identity.get("baseline")).get("command"),
+        remarks=(
+            *_remarks(identity, definition),
+            *([] if counts else [f"it scored {objective}; only what died there teaches"]),
+            *_box_remarks(folder, platform),
+        ),
+    )
+    if not study.launches:
+        raise InputError(
+            f"warm_start: {folder}: none of its {len(records)} trials teaches anything",
+            hint="name a study of which launches were measured",
+        )
+    return study
+
+
+def _remarks(identity: Mapping[str, Any], definition: StudyDefinition) -> list[str]:
+    gpus = len(_mapping(identity.get("server")).get("gpus") or ())
+    here = len(definition.server.gpus)
+    remarks = [f"it ran on {gpus or 'unnamed'} GPUs, this one on {here or 'unnamed'}"] if gpus != here else []
+    then = _mapping(identity.get("workload"))
+    now = _mapping(json.loads(json.dumps(definition.workload.to_json())))
+    differing = [name for name in _OF_THE_LOAD if then.get(name) != now.get(name)]
+    remarks += [f"{name} was {then.get(name)}, is {now.get(name)}" for name in differing]
+    return remarks
+
+
+def _box_remarks(folder: Path, platform: PlatformAudit | None) -> list[str]:
+    """In what the boxes differ, as far as both studies kept it."""
+    file = folder / PLATFORM_FILE
+    if platform is None or not file.is_file():
+        return []
+    try:
+        before = PlatformAudit.from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        return [f"{file} cannot be read ({error}); whether the boxes are alike is not known"]
+    then = {finding.what: finding.value for finding in before.findings}
+    now = {finding.what: finding.value for finding in platform.findings}
+    return [
+        f"{what}: was {then.get(what, 'unknown')}, is {now.get(what, 'unknown')}"
+        for what in _OF_THE_BOX
+        if then.get(what) != now.get(what)
+    ]
+
+
+def _died(record: TrialRecord) -> bool:
+    failure = record.failure or {}
+    return record.state == PRUNED and failure.get("cause") == str(Cause.CONFIG)
+
+
+def _moved(one: Observation, configuration: Configuration) -> Observation:
+    """What counts of a launch elsewhere: its speed, or its death."""
+    return Observation(one.trial, configuration, one.log_scores, one.death)
+
+
+def _fixed(server: Mapping[str, Any]) -> dict[str, Value]:
+    """The flags and variables that all launches had; what has several values is no choice of a space."""
+    both = {**_mapping(server.get("flags")), **_mapping(server.get("environment"))}
+    return {name: value for name, value in both.items() if isinstance(value, (bool, int, float, str))}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _name_of(model: str) -> str:
+    """A model is the same under a local path and under its owner's name."""
+    return model.rstrip("/").rpartition("/")[2].casefold()
