@@ -42,7 +42,7 @@ class Axes:
     """The axes of a space. What `auto` comes to is learnt from the servers that ran with it."""
 
     def __init__(self, space: SearchSpace, observations: Iterable[Observation] = ()) -> None:
-        self._space = space
+        self.space = space
         self.names = tuple(parameter.name for parameter in space.parameters)
         self._parameters = space.parameters
         self._conditions = set(space.conditions)
@@ -93,19 +93,13 @@ class Axes:
         )
 
     def _applies(self, parameter: Parameter, configuration: Configuration) -> bool:
-        return self._space.conditions[parameter.name].holds(configuration)
+        return self.space.conditions[parameter.name].holds(configuration)
 
     def _place(self, parameter: Parameter, value: Value) -> float:
         number = self._auto.get(parameter.name) if value == AUTO else value
         if not _is_number(number) or isinstance(parameter, Boolean):
             return math.nan
-        low, high, log = _range(parameter)
-        if low is None or high is None or high <= low:
-            return math.nan
-        number = min(max(float(number), low), high)  # type: ignore[arg-type]
-        if log:
-            return math.log(number / low) / math.log(high / low)
-        return (number - low) / (high - low)
+        return place_of(parameter, float(number))  # type: ignore[arg-type]
 
     def alike(self, one: Rows, other: Rows) -> Floats:
         """For every axis how much two configurations are alike in it: 1 the same, 0 nothing in common.
@@ -119,6 +113,15 @@ class Axes:
         found = np.where(same, 1.0, np.nan_to_num(near, nan=0.0))
         both: Floats = one.active.T[:, :, None] * other.active.T[:, None, :]
         return found * both
+
+
+def place_of(parameter: Parameter, number: float) -> float:
+    """Where a number lies between the parameter's ends, 0 to 1; NaN for a parameter without ends."""
+    low, high, log = _range(parameter)
+    if low is None or high is None or high <= low:
+        return math.nan
+    number = min(max(number, low), high)
+    return math.log(number / low) / math.log(high / low) if log else (number - low) / (high - low)
 
 
 def _range(parameter: Parameter) -> tuple[float | None, float | None, bool]:

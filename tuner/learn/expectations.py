@@ -1,6 +1,7 @@
 """What is expected of parameters before anything was launched: gains, how sure they are, and what may die.
 
-By SGLang's names and choices; an unknown parameter gets the middle of everything. Launches overrule all of
+What the search-space file says (`expect`) comes first. The rest is by SGLang's names and choices; an unknown
+parameter gets the middle of everything. Launches overrule all of
 it: a few of them outweigh a wrong spread, one that runs ends a suspicion. The figures are rounded from what
 users of SGLang and vLLM have published for boxes of eight RTX PRO 6000 without NVLink (noted beside them);
 risks follow from which kernels are built for one GPU generation only (SM90 or SM100), and from what needs
@@ -13,8 +14,10 @@ import math
 import re
 from functools import lru_cache
 
+from tuner.learn.axes import place_of
 from tuner.space.configuration import Value
-from tuner.space.parameters import AUTO
+from tuner.space.parameters import AUTO, Parameter
+from tuner.space.space import SearchSpace
 
 SPREAD = 0.10
 """The sd of the logarithm of the speed that a parameter is expected to make, where nothing is known of it."""
@@ -76,6 +79,52 @@ _GAINS: tuple[tuple[str, str, float], ...] = (
 _ROOM_FOR_THE_LOAD = ("max_running_requests", "cuda_graph_max_bs")
 _LOSS_PER_HALVING = 0.25
 """Of the speed (logarithm), when half of the load has to wait."""
+_UNSURE = 1 / 3
+"""A stated gain is believed to within a third of itself (sd)."""
+_ENDS_APART = 2.0
+"""Where only a direction is stated, the ends of the range are so many usual spreads apart."""
+
+
+class Expectations:
+    """What is expected of a space's parameters: what its file says, and what is known of the others."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._stated = {one.name: one for one in space.parameters if one.expect is not None}
+
+    def gain_of(self, name: str, value: Value, load: int | None) -> float:
+        """See `gain_of`; the load has to find room whatever the file says."""
+        parameter = self._stated.get(name)
+        if parameter is None or value == AUTO:
+            return gain_of(name, value, load)
+        return _stated_gain(parameter, value) - _waiting(name, value, load)
+
+    def spread_of(self, name: str) -> float:
+        """See `spread_of`; more where a large gain is stated."""
+        parameter = self._stated.get(name)
+        gains = parameter.expect.gains if parameter is not None and parameter.expect is not None else {}
+        return max([spread_of(name), *(_UNSURE * abs(math.log1p(gain)) for gain in gains.values())])
+
+
+def _stated_gain(parameter: Parameter, value: Value) -> float:
+    """What the file says of this value (logarithm), over leaving the parameter out."""
+    expect = parameter.expect
+    if expect is None:
+        return 0.0
+    if expect.larger_is_faster is None:
+        return math.log1p(expect.gains.get(str(value).lower() if value is True else str(value), 0.0))
+    if isinstance(value, (bool, str)):
+        return 0.0
+    unsaid = parameter.default
+    there = place_of(parameter, unsaid) if isinstance(unsaid, (int, float)) else 0.5
+    gain = _ENDS_APART * spread_of(parameter.name) * (place_of(parameter, value) - there)
+    return 0.0 if math.isnan(gain) else gain if expect.larger_is_faster else -gain
+
+
+def _waiting(name: str, value: Value, load: int | None) -> float:
+    """What it costs (logarithm of the speed) that a part of the load has to wait, or runs eagerly."""
+    if name in _ROOM_FOR_THE_LOAD and load is not None and isinstance(value, (int, float)) and value > 0:
+        return _LOSS_PER_HALVING * max(0.0, math.log2(load / value))
+    return 0.0
 
 
 @lru_cache(maxsize=10_000, typed=True)
@@ -87,8 +136,8 @@ def gain_of(name: str, value: Value, load: int | None) -> float:
     """
     if value == AUTO:
         return 0.0
-    if name in _ROOM_FOR_THE_LOAD and load is not None and isinstance(value, (int, float)) and value > 0:
-        return -_LOSS_PER_HALVING * max(0.0, math.log2(load / value))
+    if name in _ROOM_FOR_THE_LOAD:
+        return -_waiting(name, value, load)
     for pattern, choice, gain in _GAINS:
         if re.fullmatch(pattern, name) and re.fullmatch(choice, str(value)):
             return gain

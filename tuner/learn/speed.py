@@ -14,7 +14,7 @@ import numpy as np
 from tuner.learn.acceptance import Acceptance, drafts_of
 from tuner.learn.additive import HERE, Additive
 from tuner.learn.axes import Axes, Floats, Rows, Whole
-from tuner.learn.expectations import gain_of, spread_of
+from tuner.learn.expectations import Expectations
 from tuner.learn.observation import Observation
 from tuner.space.configuration import Configuration
 
@@ -50,6 +50,7 @@ class Speed:
     ) -> None:
         self._axes, self._canonical, self._load = axes, canonical, load
         self._weight = weights[0]
+        self._expectations = Expectations(axes.space)
         self._acceptance = Acceptance(
             (one.configuration, one.accept_length)
             for one in measured
@@ -60,7 +61,7 @@ class Speed:
         self._origins: Whole = np.empty(0, dtype=np.int64)
         for place, launches in enumerate((measured, *past), start=HERE):
             self._take(launches, weights, place)
-        expected = np.array([spread_of(name) for name in axes.names])
+        expected = np.array([self._expectations.spread_of(name) for name in axes.names])
         known = spreads or {}
         start = np.array([known.get(name, usual) for name, usual in zip(axes.names, expected, strict=True)])
         doubted = np.array(doubts if len(doubts) == len(past) else [1.0] * len(past))
@@ -146,7 +147,10 @@ class Speed:
         """What is expected of the choices, and of the drafts."""
         return np.array(
             [
-                sum(gain_of(name, value, self._load) for name, value in configuration.items())
+                sum(
+                    self._expectations.gain_of(name, value, self._load)
+                    for name, value in configuration.items()
+                )
                 + self._weight * self._acceptance.excess(configuration)
                 for configuration in configurations
             ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.space.configuration import Value
 
@@ -42,19 +42,33 @@ BUILT_IN_COMPOSITES: Mapping[str, tuple[str, ...]] = {
 _VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]*$")
 
 
+@dataclass(frozen=True)
+class Expectation:
+    """What is expected of a parameter before anything was launched; launches overrule it.
+
+    Of a number, which way is faster (None: not said); of a choice, by its text, how much faster it is than
+    leaving the parameter out, as a share (0.05 is 5 %). It guides a search and is no part of its identity.
+    """
+
+    larger_is_faster: bool | None = None
+    gains: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Named:
     """What every parameter has.
 
     `default` is what the engine is believed to use when the flag is left out (it is what the baseline
     tells the sampler; the launch itself leaves the flag out). `when` is a condition in the language of
-    `tuner.space.rules`; where it does not hold the parameter does not exist. `about` is what is known.
+    `tuner.space.rules`; where it does not hold the parameter does not exist. `about` is what is known, for
+    people, `expect` for the search.
     """
 
     name: str
     default: Value | None = None
     when: str | None = None
     about: str = ""
+    expect: Expectation | None = None
 
     @property
     def is_variable(self) -> bool:

@@ -25,8 +25,9 @@ from tuner.space.parameters import (
     Parameter,
     same,
 )
+from tuner.space.reading_expectations import with_expectation
 
-_COMMON = ("type", "default", "when", "about")
+_COMMON = ("type", "default", "when", "about", "expect")
 _KEYS = {
     "integer": (*_COMMON, "low", "high", "step", "log", "auto"),
     "float": (*_COMMON, "low", "high", "step", "log", "auto"),
@@ -84,7 +85,7 @@ def read_parameter(name: str, node: Node) -> Parameter:
         parameter = _composite(name, node, keys)
     else:
         parameter = _number(kind, name, node, keys)
-    return _with_checked_default(parameter, keys)
+    return with_expectation(_with_checked_default(parameter, keys), keys.get("expect"))
 
 
 def _short_list(name: str, node: Node) -> Parameter:
