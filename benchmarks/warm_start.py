@@ -66,9 +66,12 @@ class Pair:
 
     @classmethod
     def of(cls, now: Scenario) -> Pair:
-        """The sibling has the other release, and other coefficients of the shipped profile."""
+        """The sibling has the other release, and other coefficients."""
         other = KIMI_12 if now.box == KIMI_23 else KIMI_23
-        return cls(now, replace(now, name=f"before {now.name}", box=other, change=_older))
+        return cls(
+            now,
+            replace(now, name=f"before {now.name}", box=other, change=lambda box: _older(now.change(box))),
+        )
 
 
 PAIRS = tuple(Pair.of(scenario) for scenario in SCENARIOS if scenario.box in (KIMI_12, KIMI_23))

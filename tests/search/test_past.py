@@ -57,7 +57,7 @@ def test_the_best_of_an_earlier_study_is_launched_after_what_the_space_names(
     end = run.search.run()
 
     roles = [(record.role, record.source) for record in end.records[:6]]
-    assert [role for role, _ in roles] == ["baseline", *["known-good"] * 5]
+    assert [role for role, _ in roles] == ["baseline", *["known-good"] * 3, "search", "search"]
     assert [source for _, source in roles[1:4]] == ["small", "spec", f"best of {earlier}"]
     first = Configuration(end.records[3].configuration)
     assert (first["bs"], first["speculative"]) == (128, "eagle3")
@@ -68,7 +68,7 @@ def test_at_most_three_are_tried_and_none_that_is_known(tmp_path: Path, earlier:
     past = past_of(earlier)
     now = taught(tmp_path, earlier, space=SPACE)
 
-    given = best_of_past([past, replace(past, name="other")], now.space, now)
+    given = best_of_past([past, *(replace(past, name=f"another {at}") for at in range(5))], now.space, now)
 
     assert len(given) == 3
     assert len({known.values for known in given} | {known.values for known in now.space.known_good}) == 5

@@ -28,7 +28,7 @@ _LOG_SD = 0.9
 _NOISE_LOG_SD = 0.5
 """The same for the noise."""
 _FITTED_AT_ONCE = 40_000_000
-_MISFIT = 0.3
+_MISFIT = 0.5
 """What a choice does elsewhere differs from what it does here by this share of its spread (sd)."""
 ELSEWHERE_NOISE = 2.0
 """A launch of elsewhere is noisier than one of here by this factor."""

@@ -31,7 +31,8 @@ from tuner.study.definition import StudyDefinition
 from tuner.telemetry.audit import PLATFORM_FILE, PlatformAudit
 
 _BEST = 3
-"""So many configurations of all earlier studies together are tried before the sampler is asked."""
+"""So many configurations of all earlier studies together are tried before the sampler is asked: one of each,
+since the second best of a study mostly repeats the best, and costs a launch where the study misleads."""
 _OF_THE_BOX = ("GPUs", "GPU memory", "driver", "topology", "peer-to-peer")
 """Findings of the audit in which two boxes that are alike do not differ."""
 
@@ -97,19 +98,17 @@ class PastStudy:
 def best_of_past(
     past: Sequence[PastStudy], space: SearchSpace, definition: StudyDefinition
 ) -> tuple[KnownGood, ...]:
-    """The configurations of earlier studies that are tried early, the best of each first.
+    """The best of each earlier study, to be tried early.
 
-    None that the space names already, and not the defaults.
+    None that the space names already, and not the defaults: the next best takes its place.
     """
     seen = {known.values for known in space.known_good} | {space.configuration(space.assignment({}))}
-    ranked = [(study.name, study.best(space, definition)) for study in past]
     found: list[KnownGood] = []
-    for rank in range(max((len(best) for _, best in ranked), default=0)):
-        for name, best in ranked:
-            if rank < len(best) and best[rank] not in seen and len(found) < _BEST:
-                seen.add(best[rank])
-                ordinal = ("", "second ", "third ")[rank] if rank < 3 else f"{rank + 1}th "
-                found.append(KnownGood(f"{ordinal}best of {name}", best[rank]))
+    for study in past[:_BEST]:
+        fresh = next((one for one in study.best(space, definition) if one not in seen), None)
+        if fresh is not None:
+            seen.add(fresh)
+            found.append(KnownGood(f"best of {study.name}", fresh))
     return tuple(found)
 
 
