@@ -10,7 +10,7 @@ from tuner.errors import EXIT_DONE
 from tuner.results.record import read_records
 from tuner.results.trial_log import read_expected, read_verdict
 from tuner.search.explain import Explanation, explain
-from tuner.search.identity import IDENTITY_FILE, read_identity
+from tuner.search.identity import IDENTITY_FILE, baseline_in, read_identity
 from tuner.space.restoring import restored_space
 from tuner.study.finding import find_results
 
@@ -40,7 +40,7 @@ def explained(study: str) -> Explanation:
         restored_space(identity["space"], folder.name, str(folder / IDENTITY_FILE)),
         verdict=read_verdict(folder),
         expected=read_expected(folder),
-        baseline_is_unsaid=not identity.get("baseline", {}).get("command"),
+        baseline=baseline_in(identity),
     )
 
 

@@ -157,7 +157,7 @@ def _conclude(
         space,
         verdict=verdict,
         expected=end.expected,
-        baseline_is_unsaid=definition.baseline.command is None,
+        baseline=definition.baseline,
     )
     why = in_short(explanation)
     if why:

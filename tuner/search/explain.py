@@ -17,6 +17,7 @@ from tuner.search.lesson import taught_by
 from tuner.search.roles import BASELINE, EXPLAIN
 from tuner.space.configuration import Configuration
 from tuner.space.space import SearchSpace
+from tuner.study.definition import ENGINE_DEFAULTS, Baseline
 
 _NORMAL_95 = 1.96
 _NORMAL_90 = 1.28
@@ -97,16 +98,13 @@ def explain(
     *,
     verdict: Verdict | None = None,
     expected: Expected | None = None,
-    baseline_is_unsaid: bool = True,
+    baseline: Baseline = ENGINE_DEFAULTS,
 ) -> Explanation:
     """What a study's records tell of its winner: the confirmed one, or else the best, as an export takes it.
 
-    `baseline_is_unsaid` says whether the baseline launched the engine's defaults, and not a command of the
-    user's. Raises `NothingRan` where nothing was measured.
+    `baseline` is what the gains of the study are relative to. Raises `NothingRan` where nothing was measured.
     """
-    return Explainer(
-        records, space, verdict=verdict, expected=expected, baseline_is_unsaid=baseline_is_unsaid
-    ).explanation()
+    return Explainer(records, space, verdict=verdict, expected=expected, baseline=baseline).explanation()
 
 
 class Explainer:
@@ -119,7 +117,7 @@ class Explainer:
         *,
         verdict: Verdict | None = None,
         expected: Expected | None = None,
-        baseline_is_unsaid: bool = True,
+        baseline: Baseline = ENGINE_DEFAULTS,
     ) -> None:
         self._records, self._space = records, space
         self._choice = choose(records, verdict, expected)
@@ -127,7 +125,7 @@ class Explainer:
         self._winner = Configuration(record.configuration)
         known = equivalences_of(records, space)
         # The launches that confirm are as good as any to learn from: the winner is chosen already.
-        observations = taught_by(records, space, (record.direction,), baseline_is_unsaid=baseline_is_unsaid)
+        observations = taught_by(records, space, (record.direction,), baseline)
         self._measured = sum(bool(one.log_scores) for one in observations)
         self._launches: Launches | None = None
         if record.role != BASELINE and self._measured:

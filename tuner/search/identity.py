@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.space.canonical import differences as space_differences
+from tuner.study.definition import Baseline
 
 IDENTITY_FILE = "study.json"
 """Beside a study's results: what makes it this study."""
@@ -27,6 +28,13 @@ def read_identity(folder: Path) -> dict[str, Any]:
     if not isinstance(identity, dict) or not isinstance(identity.get("space"), dict):
         raise InputError(f"{file}: does not say what the study searched")
     return identity
+
+
+def baseline_in(identity: dict[str, Any]) -> Baseline:
+    """What the study's gains are relative to."""
+    told = identity.get("baseline")
+    command, flags = (told.get(key) if isinstance(told, dict) else None for key in ("command", "flags"))
+    return Baseline(tuple(command) if command else None, flags if isinstance(flags, dict) else {})
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from tuner.diagnosis.failure import Cause
 from tuner.learn.axes import Axes
@@ -14,9 +15,9 @@ from tuner.measure.objective import MINIMIZE, Objective
 from tuner.results.luck import lucks
 from tuner.results.record import COMPLETE, PRUNED, TrialRecord
 from tuner.search.roles import BASELINE, CONFIRM
-from tuner.space.configuration import Configuration
+from tuner.space.configuration import Configuration, Value
 from tuner.space.space import SearchSpace
-from tuner.study.definition import StudyDefinition
+from tuner.study.definition import Baseline, StudyDefinition
 
 _SWEEPS = 2
 
@@ -26,36 +27,46 @@ def observations_of(
 ) -> tuple[Observation, ...]:
     """The launches of the search that taught something: measured, or died for a reason of their own."""
     searched = [record for record in records if record.role != CONFIRM]
-    baseline_is_unsaid = definition.baseline.command is None
     directions = definition.objective.directions
-    return taught_by(searched, space, directions, baseline_is_unsaid=baseline_is_unsaid)
+    return taught_by(searched, space, directions, definition.baseline)
 
 
 def taught_by(
     records: Sequence[TrialRecord],
     space: SearchSpace,
     directions: Sequence[str],
-    *,
-    baseline_is_unsaid: bool,
+    baseline: Baseline,
 ) -> tuple[Observation, ...]:
-    """What these records teach.
-
-    The engine's defaults are the configuration in which everything is left unsaid. A command that is run
-    today may be no point of the space, and teaches nothing.
-    """
-    unsaid = space.configuration(space.assignment({}))
+    """What these records teach. What the `baseline` launched teaches where it is a point of the space."""
+    point = point_of(baseline, space)
     baselines = {record.trial for record in records if record.role == BASELINE}
     luck = lucks(records)
     found = []
     for record in records:
         configuration = Configuration(record.configuration)
         if record.trial in baselines or record.repeat_of in baselines:
-            if not baseline_is_unsaid:
+            if point is None:
                 continue
-            configuration = unsaid
+            configuration = point
         if _teaches(record):
             found.append(_observation(record, configuration, directions, luck.get(record.trial, 0.0)))
     return tuple(found)
+
+
+def point_of(baseline: Baseline, space: SearchSpace) -> Configuration | None:
+    """The point of the space that the baseline launches.
+
+    The engine's defaults are the one in which everything is left unsaid but what their flags say. None for a
+    command of the user's, and for flags with values that the space does not have.
+    """
+    if baseline.command is not None:
+        return None
+    names = {parameter.name for parameter in space.parameters}
+    said = {name: value for name, value in baseline.flags.items() if name in names}
+    if not all(isinstance(value, (bool, int, float, str)) for value in said.values()):
+        return None
+    assignment = space.assignment(cast("Mapping[str, Value]", said), strict=False)
+    return space.configuration(assignment) if assignment is not None else None
 
 
 def expected_scores(lesson: Lesson, space: SearchSpace, objective: Objective) -> dict[int, float]:

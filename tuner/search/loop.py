@@ -172,7 +172,7 @@ class Search:
                 self._store.space,
                 verdict=verdict.to_json() if verdict is not None else None,
                 expected=self._store.expected(records),
-                baseline_is_unsaid=self._definition.baseline.command is None,
+                baseline=self._definition.baseline,
             ).wanted()
             if wanted is None:
                 return

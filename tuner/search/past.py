@@ -20,14 +20,14 @@ from tuner.learn.promise import Lesson
 from tuner.results.record import COMPLETE, PRUNED, TrialRecord, read_records
 from tuner.results.standings import standings
 from tuner.search.equivalence import canonical, equivalences_of
-from tuner.search.identity import IDENTITY_FILE, read_identity
+from tuner.search.identity import IDENTITY_FILE, baseline_in, read_identity
 from tuner.search.lesson import expected_scores, taught_by
 from tuner.search.roles import BASELINE
 from tuner.space.configuration import Configuration, Value
 from tuner.space.cutting import cut_to
 from tuner.space.restoring import restored_space
 from tuner.space.space import KnownGood, SearchSpace
-from tuner.study.definition import StudyDefinition
+from tuner.study.definition import ENGINE_DEFAULTS, Baseline, StudyDefinition
 from tuner.telemetry.audit import PLATFORM_FILE, PlatformAudit
 
 _BEST = 3
@@ -45,8 +45,7 @@ class PastStudy:
 
     `name` is what it is called here. `fixed` holds the flags and variables that all its launches had, and
     `gpus` on how many it ran. `counts` says whether it scored what is scored now; where it did not, only its
-    deaths teach. `baseline_is_unsaid`: its reference were the engine's defaults. `remarks` say in what it is
-    known to differ.
+    deaths teach. `baseline` was its reference. `remarks` say in what it is known to differ.
     """
 
     name: str
@@ -54,7 +53,7 @@ class PastStudy:
     space: SearchSpace
     fixed: Mapping[str, Value] = field(default_factory=dict)
     counts: bool = True
-    baseline_is_unsaid: bool = True
+    baseline: Baseline = ENGINE_DEFAULTS
     remarks: tuple[str, ...] = ()
 
     @property
@@ -89,7 +88,7 @@ class PastStudy:
         return found
 
     def _taught(self, directions: Sequence[str]) -> tuple[Observation, ...]:
-        return taught_by(self.launches, self.space, directions, baseline_is_unsaid=self.baseline_is_unsaid)
+        return taught_by(self.launches, self.space, directions, self.baseline)
 
     def _in(self, space: SearchSpace, values: Mapping[str, Value]) -> Configuration:
         return cut_to(space, {**self.fixed, **values})
@@ -156,7 +155,7 @@ def _read(folder: Path, definition: StudyDefinition, platform: PlatformAudit | N
         space=restored_space(identity["space"], folder.name, str(file)),
         fixed=_fixed(server),
         counts=counts,
-        baseline_is_unsaid=not _mapping(identity.get("baseline")).get("command"),
+        baseline=baseline_in(identity),
         remarks=(
             *_remarks(identity, definition),
             *([] if counts else [f"it scored {objective}; only what died there teaches"]),

@@ -93,6 +93,9 @@ class Baseline:
     flags: Mapping[str, FlagValue] = field(default_factory=dict)
 
 
+ENGINE_DEFAULTS = Baseline()
+
+
 @dataclass(frozen=True)
 class Budget:
     """When to stop: after so many launches of the study, hours of work, or at a time of day.
