@@ -30,8 +30,10 @@ ELSEWHERE = {
     "python -m benchmarks.search_efficiency --quick": "tests/benchmarks/test_search_efficiency.py",
     "python -m benchmarks.verdict --studies 1000": "tests/benchmarks/test_verdict.py runs it with fewer",
     "python -m tuner optimize mine --until 07:00": "tests/real_server and tests/cli run studies",
-    "python -m benchmarks.search_efficiency --seeds 3": "half an hour; tests/benchmarks runs a part of it",
-    "python -m benchmarks.search_efficiency --held-out --seeds 2": "a quarter of an hour, likewise",
+    "python -m benchmarks.search_efficiency --seeds 3 --boxes single '32 streams' 'long context' 'bad NCCL' PCIe": (
+        "some minutes; tests/benchmarks runs a part of it"
+    ),
+    "python -m benchmarks.search_efficiency --seeds 2 --boxes 'poor drafts' 'tight memory' 'nothing known'": "likewise",
     "python -m benchmarks.warm_start --seeds 2 --boxes '32 streams' long PCIe poor tight nothing": "ten minutes; tests/benchmarks/test_warm_start.py runs a part of it",
     "python -m tuner optimize mine --explain 2": "tests/cli/test_explain.py",
     "python -m sglang.launch_server --config best.yaml": "tests/real_server/test_end_to_end.py starts the exported file",
