@@ -22,13 +22,10 @@ from pathlib import Path
 import optuna
 
 from benchmarks.efficiency_boxes import SCENARIOS as BOXES
-from tuner.results.trial_log import MemoryLog
+from benchmarks.searching import search_of
 from tuner.search.contributions import Contribution
 from tuner.search.explain import explain
-from tuner.search.loop import Search, SearchListener
-from tuner.search.opening import MEMORY
 from tuner.search.samplers import sampler_of
-from tuner.search.store import StudyStore
 from tuner.simulator.virtual import VirtualEvaluator
 from tuner.simulator.virtual_planted import planted
 from tuner.space.configuration import Configuration
@@ -140,16 +137,10 @@ def explained_of(scenario: Scenario, count: int, *, seed: int = 0) -> Iterator[E
     """The scenario's studies explained, each with a seed of its own."""
     evaluator, definition = scenario.build()
     for number in range(count):
-        own = replace(definition, storage=MEMORY, seed=seed * 1_000_003 + number)
-        launched = evaluator.with_seed(own.seed)
-        store = StudyStore(
-            own,
-            launched.space,
-            owner="benchmark",
-            is_alive=lambda _: False,
-            inner=sampler_of(scenario.sampler, own.seed),
-        )
-        end = Search(own, store, launched, launched.clock, SearchListener(), log=MemoryLog()).run()
+        own_seed = seed * 1_000_003 + number
+        launched = evaluator.with_seed(own_seed)
+        inner = sampler_of(scenario.sampler, own_seed)
+        end = search_of(launched, definition, own_seed, inner=inner).run()
         verdict = end.verdict.to_json() if end.verdict is not None else None
         found = explain(end.records, launched.space, verdict=verdict)
         winner = Configuration(found.choice.record.configuration)

@@ -14,26 +14,24 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 import optuna
 
 from benchmarks.efficiency_boxes import SCENARIOS, STUDY_HOURS, Scenario
+from benchmarks.searching import search_of
 from tuner.evaluate.protocol import Listener, Request
 from tuner.measure.objective import MINIMIZE
 from tuner.results.record import COMPLETE, TrialRecord
 from tuner.results.standings import Standing
-from tuner.results.trial_log import MemoryLog
-from tuner.search.loop import Search, SearchListener
-from tuner.search.opening import MEMORY
+from tuner.search.loop import SearchListener
 from tuner.search.past import PastStudy
 from tuner.search.reference import excesses
 from tuner.search.roles import CONFIRM, EXPLAIN
 from tuner.search.sampler import levels_of
 from tuner.search.samplers import sampler_of
-from tuner.search.store import StudyStore
 from tuner.simulator.virtual import VirtualEvaluator
 from tuner.space.configuration import Configuration, Value
 from tuner.study.definition import SAMPLERS, StudyDefinition
@@ -158,15 +156,12 @@ def study(
     hours: Sequence[float] = HOURS,
 ) -> Studied:
     """One study with the sampler of this name, which may learn from earlier ones; shares at these hours."""
-    own = replace(definition, storage=MEMORY, seed=seed)
-    launched = evaluator.with_seed(own.seed)
+    launched = evaluator.with_seed(seed)
     watch = _Watch(launched, truth)
-    inner = sampler_of(sampler, own.seed)
-    store = StudyStore(
-        own, launched.space, owner="benchmark", is_alive=lambda _: False, inner=inner, past=past
-    )
+    inner = sampler_of(sampler, seed)
+    search = search_of(launched, definition, seed, inner=inner, listener=watch, past=past)
     began_s = time.perf_counter()
-    end = Search(own, store, launched, launched.clock, watch, log=MemoryLog()).run()
+    end = search.run()
     took_s = time.perf_counter() - began_s
     searched = [record for record in end.records if record.role not in (CONFIRM, EXPLAIN) and record.took_s]
     seconds = sum(record.took_s or 0.0 for record in searched)

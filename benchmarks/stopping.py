@@ -16,13 +16,10 @@ from pathlib import Path
 import optuna
 
 from benchmarks.efficiency_boxes import SCENARIOS, STUDY_HOURS
+from benchmarks.searching import search_of
 from tuner.results.standings import best_standing
-from tuner.results.trial_log import MemoryLog
-from tuner.search.loop import Search, SearchListener
-from tuner.search.opening import MEMORY
 from tuner.search.roles import CONFIRM, EXPLAIN
 from tuner.search.samplers import sampler_of
-from tuner.search.store import StudyStore
 from tuner.simulator.virtual import VirtualEvaluator
 from tuner.simulator.virtual_planted import planted
 from tuner.space.configuration import Configuration
@@ -56,11 +53,8 @@ class Ended:
 def searched(evaluator: VirtualEvaluator, definition: StudyDefinition, seed: int, *, stops: bool) -> Ended:
     """One study of the default sampler."""
     budget = replace(definition.budget, launches=LAUNCHES, stop_when_idle=stops, explain=0)
-    own = replace(definition, storage=MEMORY, seed=seed, budget=budget)
-    launched = evaluator.with_seed(seed)
     inner = sampler_of("surrogate", seed)
-    store = StudyStore(own, launched.space, owner="benchmark", is_alive=lambda _: False, inner=inner)
-    end = Search(own, store, launched, launched.clock, SearchListener(), log=MemoryLog()).run()
+    end = search_of(evaluator.with_seed(seed), replace(definition, budget=budget), seed, inner=inner).run()
     records = [record for record in end.records if record.role not in (CONFIRM, EXPLAIN)]
     best = best_standing(records)
     if best is None:

@@ -13,15 +13,12 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
 
-from tuner.results.trial_log import MemoryLog
-from tuner.search.loop import Search, SearchListener
-from tuner.search.opening import MEMORY
-from tuner.search.store import StudyStore
+from benchmarks.searching import search_of
 from tuner.simulator.virtual_planted import planted
 from tuner.space.configuration import Configuration
 from tuner.verdict.verdict import Verdict, VerdictKind
@@ -108,16 +105,10 @@ def studies_of(scenario: Scenario, count: int, *, seed: int = 0) -> Iterator[Stu
     )
     default = evaluator.truth(Configuration(), as_baseline=True)
     for number in range(count):
-        own = replace(definition, storage=MEMORY, seed=seed * 1_000_003 + number)
-        launched = evaluator.with_seed(own.seed)
-        store = StudyStore(
-            own,
-            launched.space,
-            owner="benchmark",
-            is_alive=lambda _: False,
-            inner=optuna.samplers.RandomSampler(seed=own.seed),
-        )
-        end = Search(own, store, launched, launched.clock, SearchListener(), log=MemoryLog()).run()
+        own_seed = seed * 1_000_003 + number
+        launched = evaluator.with_seed(own_seed)
+        chance = optuna.samplers.RandomSampler(seed=own_seed)
+        end = search_of(launched, definition, own_seed, inner=chance).run()
         if end.verdict is None or default is None:
             raise AssertionError("nothing dies on this box")
         by_trial = {str(record.trial): Configuration(record.configuration) for record in end.records}

@@ -19,12 +19,9 @@ import optuna
 
 from benchmarks.efficiency_boxes import KIMI_12, KIMI_23, SCENARIOS, Scenario
 from benchmarks.search_efficiency import Studied, Truth, study
+from benchmarks.searching import search_of
 from tuner.results.record import COMPLETE, TrialRecord
-from tuner.results.trial_log import MemoryLog
-from tuner.search.loop import Search, SearchListener
-from tuner.search.opening import MEMORY
 from tuner.search.past import PastStudy
-from tuner.search.store import StudyStore
 from tuner.simulator.box import Box
 
 HOURS = (1.0, 2.0, 4.0)
@@ -80,10 +77,8 @@ PAIRS = tuple(Pair.of(scenario) for scenario in SCENARIOS if scenario.box in (KI
 def earlier_study(scenario: Scenario, seed: int, hours: float = _EARLIER_HOURS) -> PastStudy:
     """A study as it would have been read from its folder."""
     evaluator, definition = scenario.evaluator(hours)
-    own = replace(definition, storage=MEMORY, seed=1000 + seed)
-    launched = evaluator.with_seed(own.seed)
-    store = StudyStore(own, launched.space, owner="benchmark", is_alive=lambda _: False)
-    end = Search(own, store, launched, launched.clock, SearchListener(), log=MemoryLog()).run()
+    launched = evaluator.with_seed(1000 + seed)
+    end = search_of(launched, definition, 1000 + seed).run()
     return PastStudy(scenario.name, end.records, launched.space)
 
 

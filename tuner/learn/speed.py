@@ -20,7 +20,7 @@ from tuner.space.configuration import Configuration
 
 NOISE_SD = 0.015
 """Between launches of the same (logarithm), drafts aside. Published: 0.3 to 2 % on boxes of eight cards."""
-_FLOOR = 1.5
+FLOOR = 1.5
 """Configurations slower than the best by more than this (logarithm) are all the same."""
 
 Canonical = Callable[[Configuration], Configuration]
@@ -118,7 +118,7 @@ class Speed:
     def _take(self, launches: Sequence[Observation], weights: Sequence[float], place: int) -> None:
         """What one study's launches tell beyond what was foreseen; an elsewhere's at the level of here."""
         values = np.array([_weighted(one, weights) for one in launches])
-        values = np.maximum(values, values.max() - _FLOOR)
+        values = np.maximum(values, values.max() - FLOOR)
         launched = [self._canonical(one.configuration) for one in launches]
         values = values - self._foreseen(launched)
         if place != HERE:

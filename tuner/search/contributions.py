@@ -20,6 +20,7 @@ from tuner.learn.blame import Culprits
 from tuner.learn.expectations import spread_of
 from tuner.learn.headroom import Headroom
 from tuner.learn.observation import Observation
+from tuner.learn.speed import FLOOR, NOISE_SD
 from tuner.space.configuration import Configuration, Value
 from tuner.space.parameters import AUTO
 from tuner.space.space import SearchSpace
@@ -28,9 +29,6 @@ NOTHING = 0.02
 """A relative gain that nobody notices: about as large as the noise between launches."""
 
 _SWEEPS = 3
-_NOISE_SD = 0.015
-_FLOOR = 1.5
-"""Launches slower than the best by more than this (logarithm) are all the same."""
 _RISKY = 0.15
 """A parameter is needed where leaving it out raises the odds of a failure by more than this."""
 _LIMIT_SPREAD = 0.3
@@ -123,7 +121,7 @@ class Launches:
         self._culprits = Culprits(space, observations)
         self._headroom = Headroom(self._axes, observations)
         values = np.array([one.log_scores[0] for one in measured])
-        self._speed = self._model(measured, np.maximum(values, values.max() - _FLOOR), spread_of, _NOISE_SD)
+        self._speed = self._model(measured, np.maximum(values, values.max() - FLOOR), spread_of, NOISE_SD)
         names = sorted({name for one in measured for name in one.excesses})
         self._limits = {name: self._limit(name, measured) for name in names}
 
