@@ -33,7 +33,7 @@ _STUDY = """
 search_space: given
 server:
   command: ["{{python}}", -m, tuner.simulator, --box, {box}]{server}
-workload: {workload}
+workload: {{{workload}, repeat_limit_s: 90}}
 least: {least}
 guard: {{enabled: false}}
 budget: {{hours: {hours}}}
@@ -145,40 +145,40 @@ def _expert_parallel(box: Box) -> Box:
 
 
 SCENARIOS = (
-    Scenario("single stream", KIMI_12, "{input_tokens: 512, output_tokens: 256, concurrency: 1}"),
-    Scenario("32 streams", KIMI_23, "{input_tokens: 1024, output_tokens: 512, concurrency: 32}"),
-    Scenario("long context", KIMI_23, "{input_tokens: 32768, output_tokens: 1024, concurrency: 8}"),
+    Scenario("single stream", KIMI_12, "input_tokens: 512, output_tokens: 256, concurrency: 1"),
+    Scenario("32 streams", KIMI_23, "input_tokens: 1024, output_tokens: 512, concurrency: 32"),
+    Scenario("long context", KIMI_23, "input_tokens: 32768, output_tokens: 1024, concurrency: 8"),
     Scenario(
         "bad NCCL graph",
         KIMI_12,
-        "{input_tokens: 1024, output_tokens: 512, concurrency: 4}",
+        "input_tokens: 1024, output_tokens: 512, concurrency: 4",
         change=_all_reduce(bad_graph=True),
         more_parameters=_GRAPH_FILE,
     ),
     Scenario(
         "PCIe switches",
         KIMI_23,
-        "{input_tokens: 512, output_tokens: 256, concurrency: [1, 8]}",
+        "input_tokens: 512, output_tokens: 256, concurrency: [1, 8]",
         change=_all_reduce(pcie_ipc_us=7.0, pcie_ipc_us_per_kib=0.1, pcie_ipc_cutoff_kib=256.0),
     ),
     Scenario(
         "small dense",
         DENSE,
-        "{input_tokens: 1024, output_tokens: 512, concurrency: 16}",
+        "input_tokens: 1024, output_tokens: 512, concurrency: 16",
         more_parameters=_SPECULATIVE,
         space="generic",
     ),
     Scenario(
         "poor drafts",
         KIMI_23,
-        "{input_tokens: 512, output_tokens: 256, concurrency: 1}",
+        "input_tokens: 512, output_tokens: 256, concurrency: 1",
         change=_poor_drafts,
         held_out=True,
     ),
     Scenario(
         "tight memory",
         KIMI_12,
-        "{input_tokens: 2048, output_tokens: 512, concurrency: [16, 64]}",
+        "input_tokens: 2048, output_tokens: 512, concurrency: [16, 64]",
         change=_tight,
         least="{min_kv_tokens: 100000}",
         held_out=True,
@@ -186,7 +186,7 @@ SCENARIOS = (
     Scenario(
         "nothing known",
         KIMI_12,
-        "{input_tokens: 1024, output_tokens: 512, concurrency: 32}",
+        "input_tokens: 1024, output_tokens: 512, concurrency: 32",
         change=_expert_parallel,
         known_good=False,
         least="{}",
@@ -195,7 +195,7 @@ SCENARIOS = (
     Scenario(
         "own space",
         DENSE,
-        "{input_tokens: 512, output_tokens: 512, concurrency: 2}",
+        "input_tokens: 512, output_tokens: 512, concurrency: 2",
         space="own",
         least="{}",
         held_out=True,

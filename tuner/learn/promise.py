@@ -22,6 +22,9 @@ from tuner.space.space import SearchSpace
 _MOST_TELLING = 160
 _MOST_PAST = 80
 """Launches of earlier studies that asking has time for."""
+_FEW = 80
+_SWEEPS = 4
+"""Of a few launches each has to tell what there is to tell: one sweep a launch is slow to give up hopes."""
 _UNKNOWN_LAUNCH_S = 600.0
 _LOSSES = 0.08
 """The share of the time that may go into launches that die."""
@@ -89,6 +92,7 @@ class Promise:
                 spreads=fitted.spreads,
                 noise_scale=fitted.noise_scale,
                 doubts=fitted.doubts,
+                sweeps=_SWEEPS if len(self._measured) <= _FEW else 1,
             )
             self.fitted = Fitted(self.speed.spreads, self.speed.noise_scale, self.speed.doubts)
             if running:

@@ -172,7 +172,7 @@ class VirtualEvaluator:
             return launch.failing(failure_of_start(start.end, start.log))
         standing, workload = launch.standing, self._definition.workload
         try:
-            level_of(standing, workload, 1)
+            level_of(self.box, standing, workload, 1)
         except TooLong as error:
             return launch.failing(_void(str(error)), self.box.warmup.seconds)
         for rule in self.box.rules:
@@ -217,7 +217,7 @@ class VirtualEvaluator:
             wanted = next_level(workload, measured, objective.limits)
         else:
             wanted = workload.levels[len(measured)] if len(measured) < len(workload.levels) else None
-        return None if wanted is None else level_of(launch.standing, workload, int(wanted))
+        return None if wanted is None else level_of(self.box, launch.standing, workload, int(wanted))
 
 
 @dataclass(frozen=True)

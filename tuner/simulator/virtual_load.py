@@ -26,6 +26,8 @@ from tuner.simulator.virtual_start import Standing
 _NORMAL = NormalDist()
 _MOST_REDRAWS = 30
 _ACCEPTANCE_WINDOW_S = 10.0
+_INTERVAL = 2.0
+"""Half of a 95 % interval over the standard error, roughly."""
 _TOKENS_OF_A_FILE = 512
 """Prompts and answers whose lengths stand in a file of texts, which is not read here."""
 
@@ -96,7 +98,7 @@ def check_workload(workload: Workload) -> None:
         )
 
 
-def level_of(standing: Standing, workload: Workload, concurrency: int) -> Level:
+def level_of(box: Box, standing: Standing, workload: Workload, concurrency: int) -> Level:
     """A level of a workload on a server. Raises `TooLong` where no request can be served."""
     settings, plan, model = standing.settings, standing.plan, standing.model
     asked, answered = _mean(workload.input_tokens), _mean(workload.output_tokens)
@@ -111,7 +113,9 @@ def level_of(standing: Standing, workload: Workload, concurrency: int) -> Level:
     together = max(1, min(running, int(settings.chunk_tokens // asked)))
     first_batch_s = model.prefill_s([(round(asked), 0)] * together)
     prefill_s = first_batch_s * math.ceil(running / together)
-    rounds = max(1, workload.batches)
+    round_s = math.ceil(concurrency / running) * (prefill_s + window_s)
+    spread = _spread_of_a_round(box, running, window_s, drafts=model.tokens_per_step > 1.0)
+    rounds = _rounds(workload, round_s, spread)
     return Level(
         concurrency=concurrency,
         kind=workload.kind,
@@ -125,8 +129,26 @@ def level_of(standing: Standing, workload: Workload, concurrency: int) -> Level:
         prefill_s=prefill_s,
         prefill_tokens=min(settings.chunk_tokens, running * asked),
         window_s=window_s,
-        taken_s=rounds * math.ceil(concurrency / running) * (prefill_s + window_s),
+        taken_s=rounds * round_s,
     )
+
+
+def _spread_of_a_round(box: Box, running: int, window_s: float, *, drafts: bool) -> float:
+    """The sd of a round's speed, relative, as far as it differs from round to round of one launch."""
+    within = box.noise.within / math.sqrt(max(1.0, window_s))
+    accepted = box.noise.acceptance / math.sqrt(running * window_s / _ACCEPTANCE_WINDOW_S) if drafts else 0.0
+    return box.noise.scale * math.hypot(within, accepted)
+
+
+def _rounds(workload: Workload, round_s: float, spread: float) -> int:
+    """How many rounds the process's rule gives that are spread like this: see `Workload`."""
+    enough = (
+        math.ceil((_INTERVAL * spread / workload.precision) ** 2)
+        if workload.precision > 0
+        else workload.max_batches
+    )
+    in_time = 1 + math.floor(workload.repeat_limit_s / round_s)
+    return max(1, min(max(workload.batches, enough), workload.max_batches, in_time))
 
 
 def _mean(lengths: Lengths | None) -> float:
