@@ -71,23 +71,135 @@ def test_chunks_that_were_read_together_keep_all_their_tokens() -> None:
     assert window.tokens == pytest.approx((6 - 2.5) + (3.5 - 1))
 
 
-def test_a_level_that_never_runs_at_once_is_scored_over_the_time_it_is_outstanding() -> None:
-    """Two of four run, 100 tok/s each; the others begin when the first two are done."""
-    first = [steady(0.5, 100, 51) for _ in range(2)]
-    second = [steady(1.2, 100, 51) for _ in range(2)]
-    window = decode_window(first + second)
-    assert not window.whole
-    assert window.running == 2
-    assert (window.start_s, window.end_s) == (0.0, 1.0)
-    assert window.tok_s == pytest.approx(102)
+# --- a round that the server never runs at once ------------------------------------------------------------
 
 
-def test_queued_requests_that_begin_before_the_first_finish_count() -> None:
-    """A third request begins while two run; its tokens are part of the span."""
-    samples = [steady(0.5, 100, 51), steady(0.6, 100, 51), steady(0.8, 100, 51), steady(2.0, 100, 51)]
+def served(
+    answers: list[int], slots: int, *, prefill_s: float = 0.05, step_s: float = 0.01, together: bool = True
+) -> list[RequestSample]:
+    """As SGLang runs a round that was sent at once with room for `slots` requests.
+
+    Whoever has room is prefilled first, all together or one by one, and nobody decodes meanwhile. A step
+    takes `step_s` when all slots are taken, and less when fewer are, which must not show.
+    """
+    now_s, waiting = 0.0, list(enumerate(answers))
+    running: dict[int, list[float]] = {}
+    done: dict[int, RequestSample] = {}
+    while waiting or running:
+        room = min(slots - len(running), len(waiting))
+        while room:
+            admitted = room if together else 1
+            now_s += prefill_s * admitted
+            for _ in range(admitted):
+                running[waiting.pop(0)[0]] = [now_s]
+            room -= admitted
+        now_s += step_s * (0.2 + 0.8 * len(running) / slots)
+        for number, arrivals_s in list(running.items()):
+            arrivals_s.append(now_s)
+            if len(arrivals_s) == answers[number]:
+                done[number] = request(running.pop(number))
+    return [done[number] for number in range(len(answers))]
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("prefill_s", [0.001, 0.05, 0.5])
+@pytest.mark.parametrize(
+    ("requests", "slots", "counted"),
+    [
+        (32, 1, 32),  # one at a time: each of them
+        (32, 16, 32),
+        (32, 10, 30),  # the last two run by themselves, which is not how the level runs
+        (32, 31, 31),
+        (8, 3, 6),
+    ],
+)
+def test_a_round_that_does_not_fit_is_scored_while_the_server_is_full(
+    requests: int, slots: int, counted: int, prefill_s: float, together: bool
+) -> None:
+    samples = served([50] * requests, slots, prefill_s=prefill_s, together=together)
     window = decode_window(samples)
-    assert (window.whole, window.running) == (False, 3)
-    assert window.tok_s == pytest.approx(51 + 41 + 21)
+    assert (window.whole, window.clean, window.running) == (False, True, slots)
+    assert window.tok_s == pytest.approx(slots / 0.01, rel=1e-6)
+    assert window.mean_running == pytest.approx(slots)
+    assert window.tokens == pytest.approx(counted * 49)  # the first token of each comes from its prefill
+
+
+@given(
+    answers=st.lists(st.integers(12, 120), min_size=3, max_size=40),
+    slots=st.integers(1, 12),
+    prefill_s=st.floats(0.001, 0.3),
+    together=st.booleans(),
+)
+def test_answers_of_any_length_are_scored_while_the_server_is_full(
+    answers: list[int], slots: int, prefill_s: float, together: bool
+) -> None:
+    """Also where a slot is filled again while others decode: those prefills are not counted either."""
+    assume(slots < len(answers))
+    samples = served(answers, slots, prefill_s=prefill_s, together=together)
+    try:
+        window = decode_window(samples)
+    except NoWindow:
+        return
+    assert not window.whole
+    assert window.running == slots
+    assume(window.clean)
+    assert window.tok_s == pytest.approx(slots / 0.01, rel=0.005)
+
+
+@given(
+    answers=st.lists(st.integers(8, 60), min_size=1, max_size=20),
+    prefill_s=st.floats(0.001, 0.3),
+    together=st.booleans(),
+)
+def test_a_round_that_fits_is_scored_from_the_last_first_token_to_the_first_finish(
+    answers: list[int], prefill_s: float, together: bool
+) -> None:
+    samples = served(answers, len(answers), prefill_s=prefill_s, together=together)
+    try:
+        window = decode_window(samples)
+    except NoWindow:
+        return
+    assert window.whole and window.clean
+    firsts_s = [sample.arrivals_s[0] for sample in samples]
+    assert window.pieces == ((max(firsts_s), min(sample.arrivals_s[-1] for sample in samples)),)
+
+
+def test_a_server_with_room_for_now_more_now_fewer_is_scored_as_long_as_one_waits() -> None:
+    """Room for three short requests or two long ones: for how many there was at most tells nothing."""
+    short, long = [steady(0.1, 100, 51) for _ in range(3)], [steady(0.7, 100, 101) for _ in range(2)]
+    last = [steady(1.8, 100, 51)]
+    window = decode_window(short + long + last)
+    assert window.running == 3
+    assert [moment_s for piece in window.pieces for moment_s in piece] == pytest.approx([0.1, 0.6, 0.7, 1.7])
+    assert window.tok_s == pytest.approx((3 * 50 + 2 * 100) / 1.5)
+
+
+def test_prefills_that_leave_no_stretch_of_decoding_are_counted_in_and_it_says_so() -> None:
+    """Every step ends an answer, and the next request is prefilled."""
+    samples = [
+        request([0.1 * first + 0.05 * step for step in range(5)], sent_s=-1.0) for first in range(1, 41)
+    ]
+    window = decode_window(samples)
+    assert not window.whole
+    assert not window.clean
+    assert len(window.pieces) == 1
+
+
+def test_waves_that_do_not_fit_are_scored_to_their_end_without_prefills() -> None:
+    samples = served([40] * 6, 3)
+    window = decode_window(samples, "waves", 6)
+    assert window.end_s == max(sample.arrivals_s[-1] for sample in samples)
+    assert len(window.pieces) == 2
+    assert window.tok_s == pytest.approx(300)
+
+
+def test_a_closed_loop_that_never_reaches_its_level_is_scored_while_the_server_is_full() -> None:
+    window = decode_window(served([40] * 24, 3), "closed", 6)
+    assert (window.whole, window.clean, window.running) == (False, True, 3)
+    assert window.tok_s == pytest.approx(300)
+
+
+# --- what gives no window ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -99,12 +211,12 @@ def test_queued_requests_that_begin_before_the_first_finish_count() -> None:
         ([request([1.0, 1.1, 1.2])], "only 2.0 tokens lie between the last first token and the first finish"),
         ([steady(0.5, 10, 50), steady(5.39, 10, 50)], "only 0.2 tokens lie between the last first token"),
         (
-            [request([1.0, 1.2], sent_s=0.0), request([3.0, 3.2], sent_s=2.0)],
-            "no time lies between the last send and the first finish",
+            [request([1.0, 1.2], sent_s=0.0), request([3.0, 3.2], sent_s=0.0)],
+            "only 3.0 tokens lie between the last first token before a finish and the end of the queue",
         ),
         (
-            [request([2.0] * 40), request([2.0] * 40), request([3.0, 3.1, 3.2])],
-            "all that came between the last send and the first finish was read at one moment",
+            [request([2.0] * 40), request([2.5] * 40), request([3.0] * 40)],
+            "all that came between the last first token before a finish and the end of the queue was read at",
         ),
     ],
 )
@@ -113,14 +225,21 @@ def test_what_is_too_little_to_divide_is_said(requests: list[RequestSample], rea
         decode_window(requests)
 
 
-@given(st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=8), min_size=1, max_size=8))
-def test_any_arrivals_give_a_finite_rate_or_a_reason(arrivals: list[list[float]]) -> None:
+@given(
+    st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=8), min_size=1, max_size=8),
+    st.sampled_from(["batch", "waves", "closed", "burst"]),
+    st.none() | st.integers(1, 8),
+)
+def test_any_arrivals_give_a_finite_rate_or_a_reason(
+    arrivals: list[list[float]], kind: str, concurrency: int | None
+) -> None:
+    samples = [request(sorted(times)) for times in arrivals]
     try:
-        window = decode_window([request(sorted(times)) for times in arrivals])
+        window = decode_window(samples, kind, concurrency)
     except NoWindow:
         return
     total = sum(len(times) for times in arrivals)
-    assert len(slices_of([request(sorted(times)) for times in arrivals], window)) <= total
+    assert len(slices_of(samples, window)) <= total
     assert window.length_s > 0
     assert 0 < window.tokens <= total
     assert 1 <= window.running <= len(arrivals)

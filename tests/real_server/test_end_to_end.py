@@ -107,6 +107,8 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     level = next(item for item in one_at_a_time["levels"] if item["concurrency"] == 32)
     # An end and the next one's beginning that are read at the same moment count as two that overlap.
     assert level["running"] < 8 and not level["whole"]
+    # Its figure is of all answers, one after the other: what is lost between them is prefill.
+    assert level["decode_tok_s"] == pytest.approx(overall_tok_s(study / "trial-0002", 32), rel=0.1)
     raw = [json.loads(line) for line in (study / "trial-0001" / "samples.jsonl").read_text().splitlines()]
     assert all(sample["server_last_tok_s"] > 0 for sample in raw)  # what the server remembers of itself
     assert baseline["score"] > 2 * one_at_a_time["score"]
@@ -122,6 +124,19 @@ def test_the_whole_loop(real_sglang: RealSGLang, tmp_path: Path) -> None:
     )
     assert "tok/s" in told.stdout
     generate_from(exported.with_suffix(".sh"))
+
+
+def overall_tok_s(trial: Path, concurrency: int) -> float:
+    """All tokens of a level over the time from each round's first token to its last finish."""
+    kept = [json.loads(line) for line in (trial / "samples.jsonl").read_text().splitlines()]
+    (level,) = [sample for sample in kept if sample["concurrency"] == concurrency and not sample["void"]]
+    tokens = seconds = 0.0
+    for number in {request["round"] for request in level["requests"]}:
+        of_round = [request for request in level["requests"] if request["round"] == number]
+        tokens += sum(request["tokens"][-1] for request in of_round)
+        seconds += max(request["arrivals_s"][-1] for request in of_round)
+        seconds -= min(request["arrivals_s"][0] for request in of_round)
+    return tokens / seconds
 
 
 def generate_from(script: Path) -> None:

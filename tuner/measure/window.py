@@ -2,12 +2,14 @@
 
 - `batch`: whole when all requests decode at the same time; the window then reaches from the last first token
   to the first finish, so that every request decodes in all of it and no prefill of the round falls into it.
-  Where the server never runs the whole round at once, it is the time in which all of it is outstanding, from
-  the last send to the first finish; queued requests count as part of the level.
+  Where the server never runs the whole round at once, it is the time in which the server is as full as it
+  gets: from the last first token before any finish until no request waits any more, and on to the next finish
+  where the last to begin made it as full as it ever was; without the time in which those that waited are
+  prefilled. A round that fits is the case of this in which none waits.
 - `waves`: likewise, but until the last finish, because the shrinking of the batch is what is looked at.
 - `closed`: the span in which as many requests are outstanding as the level asks for, from the last first
   token of the beginning to the first finish that no new request follows, without the time in which a new
-  request is prefilled.
+  request is prefilled. Where the server never runs as many, as for a batch.
 - `burst`, `open`: from the first token of all to the last send.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.measure.measurement import RequestSample
 from tuner.measure.progress import Progress, gaps_of
@@ -90,17 +92,20 @@ def decode_window(
     if not requests or not all(request.arrivals_s for request in requests):
         raise NoWindow("not every request returned tokens")
     level = concurrency or len(requests)
-    running = _most_at_once(requests)
+    running, full_s = _fullest(requests)
     whole = kind == "open" or running >= level
-    start_s, end_s, ends = _ends(requests, kind, level, whole=whole)
+    start_s, end_s, ends = _ends(requests, kind, level, whole=whole, full_s=full_s)
     if end_s <= start_s:
         raise NoWindow(f"no time lies between {ends}")
-    pieces: tuple[Piece, ...] = ((start_s, end_s),)
-    clean = True
-    if kind == "closed":
-        pieces, clean = _without_prefills(requests, start_s, end_s, whole=whole)
-    window = _counted(requests, pieces, running, whole=whole, clean=clean)
     fewest = max(_FEWEST_TOKENS, level if kind in ("batch", "closed") else 0)
+    window = _counted(requests, ((start_s, end_s),), running, whole=whole)
+    if kind == "closed" or (kind in ("batch", "waves") and not whole):
+        pieces = _without_prefills(requests, start_s, end_s, whole=whole)
+        without = _counted(requests, pieces, running, whole=whole)
+        # A loop that hardly decodes would go on so, and is scored with its prefills; a round has them once.
+        least_s = _LEAST_CLEAN_SHARE * window.length_s if kind == "closed" else 0.0
+        enough = without.length_s >= least_s and without.tokens >= fewest
+        window = without if enough else replace(window, clean=False)
     if window.tokens < fewest:
         raise NoWindow(
             f"only {window.tokens:.1f} tokens lie between {ends}, and at least {fewest} are needed"
@@ -142,48 +147,49 @@ def slices_of(
 
 
 def _ends(
-    requests: Sequence[RequestSample], kind: str, level: int, *, whole: bool
+    requests: Sequence[RequestSample], kind: str, level: int, *, whole: bool, full_s: float
 ) -> tuple[float, float, str]:
-    """Beginning and end, and their names."""
+    """Beginning and end, and their names. `full_s`: see `_fullest`."""
+    first_tokens_s = [request.arrivals_s[0] for request in requests]
     finishes_s = [request.arrivals_s[-1] for request in requests]
     last_sent_s = max(request.sent_s for request in requests)
     if kind in ("burst", "open"):
-        first_token_s = min(request.arrivals_s[0] for request in requests)
-        return first_token_s, last_sent_s, "the first token and the last send"
-    beginning = sorted(requests, key=lambda request: request.sent_s)[:level]
-    if kind == "closed" and len(requests) > level:
-        # What does not fit runs by itself at first; from the first finish on, others wait.
-        start_s = max(request.arrivals_s[0] for request in beginning) if whole else min(finishes_s)
+        return min(first_tokens_s), last_sent_s, "the first token and the last send"
+    if kind == "closed" and whole and len(requests) > level:
+        beginning = sorted(requests, key=lambda request: request.sent_s)[:level]
+        start_s = max(request.arrivals_s[0] for request in beginning)
         end_s = min((finish_s for finish_s in finishes_s if finish_s >= last_sent_s), default=last_sent_s)
         return start_s, end_s, "the beginning and the first finish without a successor"
-    end_s = max(finishes_s) if kind == "waves" else min(finishes_s)
-    finish = "the last finish" if kind == "waves" else "the first finish"
-    if whole:
-        return max(request.arrivals_s[0] for request in requests), end_s, f"the last first token and {finish}"
-    return last_sent_s, end_s, f"the last send and {finish}"
+    first_finish_s = min(finishes_s)
+    start_s = max(first_s for first_s in first_tokens_s if first_s <= first_finish_s)
+    beginning_name = "the last first token" if whole else "the last first token before a finish"
+    if kind == "waves":
+        return start_s, max(finishes_s), f"{beginning_name} and the last finish"
+    emptier_s = min(finish_s for finish_s in finishes_s if finish_s >= full_s)
+    end_s = max(*first_tokens_s, emptier_s)
+    return start_s, end_s, f"{beginning_name} and {'the first finish' if whole else 'the end of the queue'}"
 
 
 def _without_prefills(
     requests: Sequence[RequestSample], start_s: float, end_s: float, *, whole: bool
-) -> tuple[tuple[Piece, ...], bool]:
-    """The span without the prefills in it, or all of it where too little would be left.
+) -> tuple[Piece, ...]:
+    """The span without the prefills in it, and without pieces too short to count steps in.
 
-    A request that does not wait is prefilled from its send to its first token; one that waits, at most for
-    the time that the fastest one took.
+    A request that does not wait is prefilled from its send to its first token; one that waits, from the last
+    finish before that, which made room for it.
     """
-    prefill_s = min(request.arrivals_s[0] - request.sent_s for request in requests)
+    finishes_s = sorted(request.arrivals_s[-1] for request in requests)
     gaps_s = [gap_s for request in requests for gap_s in gaps_of(request.arrivals_s[:64])]
     shortest_s = 2 * median(gaps_s) if gaps_s else 0.0
-    prefills = sorted(
-        (
-            request.sent_s if whole else max(request.sent_s, request.arrivals_s[0] - prefill_s),
-            request.arrivals_s[0],
-        )
-        for request in requests
-    )
+    prefills: list[Piece] = []
+    for request in requests:
+        first_s = request.arrivals_s[0]
+        finished = 0 if whole else bisect_left(finishes_s, first_s)
+        room_s = finishes_s[finished - 1] if finished else request.sent_s
+        prefills.append((max(request.sent_s, room_s), first_s))
     pieces: list[Piece] = []
     at_s = start_s
-    for begun_s, first_s in prefills:
+    for begun_s, first_s in sorted(prefills):
         if first_s <= at_s or begun_s >= end_s:
             continue
         if begun_s - at_s > shortest_s:
@@ -191,17 +197,14 @@ def _without_prefills(
         at_s = first_s
     if end_s - at_s > shortest_s:
         pieces.append((at_s, end_s))
-    clean_s = sum(until_s - from_s for from_s, until_s in pieces)
-    if clean_s < _LEAST_CLEAN_SHARE * (end_s - start_s):
-        return ((start_s, end_s),), False
-    return tuple(pieces), True
+    return tuple(pieces)
 
 
 # --- counting ------------------------------------------------------------------------------------------
 
 
 def _counted(
-    requests: Sequence[RequestSample], pieces: tuple[Piece, ...], running: int, *, whole: bool, clean: bool
+    requests: Sequence[RequestSample], pieces: tuple[Piece, ...], running: int, *, whole: bool
 ) -> DecodeWindow:
     tokens = steps = decoding_s = 0.0
     for request in requests:
@@ -213,15 +216,17 @@ def _counted(
             decoding_s += max(0.0, min(end_s, last_s) - max(start_s, first_s))
     length_s = sum(end_s - start_s for start_s, end_s in pieces)
     mean_running = decoding_s / length_s if length_s else 0.0
-    return DecodeWindow(pieces, tokens, steps, running, mean_running, whole, clean)
+    return DecodeWindow(pieces, tokens, steps, running, mean_running, whole)
 
 
 def _sum_at(progress: Sequence[Progress], moment_s: float) -> float:
     return sum(one.at(moment_s) for one in progress)
 
 
-def _most_at_once(requests: Sequence[RequestSample]) -> int:
-    """The most requests that overlap from first to last token, both moments included."""
-    starts = sorted(request.arrivals_s[0] for request in requests)
-    ends = sorted(request.arrivals_s[-1] for request in requests)
-    return max(position + 1 - bisect_left(ends, start_s) for position, start_s in enumerate(starts))
+def _fullest(requests: Sequence[RequestSample]) -> tuple[int, float]:
+    """The most requests that overlap from first to last token, both moments included, and the last moment at
+    which one that begins makes them so many."""
+    starts_s = sorted(request.arrivals_s[0] for request in requests)
+    ends_s = sorted(request.arrivals_s[-1] for request in requests)
+    overlaps = [(place + 1 - bisect_left(ends_s, start_s), start_s) for place, start_s in enumerate(starts_s)]
+    return max(overlaps)

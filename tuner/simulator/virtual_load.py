@@ -2,7 +2,8 @@
 memory.
 
 Steady decoding only, from the same step times, memory and noise as the process: a level's speed is that of
-the step in the middle of its answers, times the luck of the launch. The scheduler's queueing is not played
+the step in the middle of its answers, times the luck of the launch. Where a level does not fit, the server is
+full once for every time that the requests which wait fill it again. The scheduler's queueing is not played
 through.
 """
 
@@ -67,6 +68,11 @@ class Level:
     def tok_s(self) -> float:
         """Output tokens per second of all running requests, while decoding."""
         return 1000 * self.running * self.tokens_per_step / self.step_ms
+
+    @property
+    def full_s(self) -> float:
+        """How long as many requests decode as ever do, over all rounds."""
+        return self.rounds * (self.concurrency // self.running) * self.window_s
 
     @property
     def drafts(self) -> bool:
@@ -178,7 +184,7 @@ class VirtualLoad:
         self.busy_s += level.taken_s
         self._check_memory(level)
         acceptance = self._acceptance(level)
-        redraws = max(1, min(_MOST_REDRAWS, math.ceil(level.rounds * level.window_s)))
+        redraws = max(1, min(_MOST_REDRAWS, math.ceil(level.full_s)))
         speeds = tuple(self._noise.speed(level.running, began_s + second) for second in range(redraws))
         return Run(level, speeds, acceptance)
 
@@ -197,7 +203,7 @@ class VirtualLoad:
         noise = self._box.noise
         if self._noise.silent or not level.drafts:
             return 1.0
-        streams = level.running * level.rounds * level.window_s / _ACCEPTANCE_WINDOW_S
+        streams = level.running * level.full_s / _ACCEPTANCE_WINDOW_S
         luck = min(max(self._noise.draw(), 1e-9), 1 - 1e-9)
         return math.exp(noise.acceptance * noise.scale / math.sqrt(streams) * _NORMAL.inv_cdf(luck))
 
@@ -243,7 +249,7 @@ def summary_of(run: Run, limits: Sequence[Limit] = ()) -> LevelSummary:
         low=tok_s.low,
         high=tok_s.high,
         n=tok_s.n,
-        window_s=level.rounds * level.window_s * level.tok_s / tok_s.mean,
+        window_s=level.full_s * level.tok_s / tok_s.mean,
         rounds=level.rounds,
         running=level.running,
         whole=level.running == level.concurrency,
