@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.clock import Clock
 from tuner.errors import InputError
+from tuner.programs import run_to_end
 
 URL = "{url}"
 """In the words of the command: where the server is."""
 
 DEFAULT_LIMIT_S = 1800.0
 
-_POLL_S = 0.05
 _END_GRACE_S = 2.0
-_TAIL_BYTES = 8192
 _TOLERANCE = 0.02
 _SPREADS = 2.0
 
@@ -62,34 +56,21 @@ def run_accuracy(
     """
     argv = [word.replace(URL, url) for word in command]
     began_s = clock.monotonic_s()
-    with tempfile.TemporaryFile() as output:
-        try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                env=dict(environment),
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"the accuracy command '{argv[0]}' cannot be started: {error}",
-                hint="name a program by its path; it is given to no shell",
-            ) from error
-        try:
-            in_time = _wait(process, clock, deadline_s=began_s + limit_s)
-        finally:
-            _end_group(process, clock)
-        last_line = _last_line(output.fileno())
+    try:
+        done = run_to_end(argv, environment=environment, limit_s=limit_s, grace_s=_END_GRACE_S, clock=clock)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the accuracy command '{argv[0]}' cannot be started: {error}",
+            hint="name a program by its path; it is given to no shell",
+        ) from error
+    last_line = _last_line(done.output)
     took_s = clock.monotonic_s() - began_s
     problem = ""
-    exit_code = process.returncode if in_time else None
-    if exit_code is None:
+    if done.exit_code is None:
         problem = f"the accuracy command did not end within {limit_s:g} s"
-    elif exit_code != 0:
-        problem = f"the accuracy command ended with exit code {exit_code}"
-    return AccuracyResult(exit_code, _number(last_line), last_line, took_s, problem)
+    elif done.exit_code != 0:
+        problem = f"the accuracy command ended with exit code {done.exit_code}"
+    return AccuracyResult(done.exit_code, _number(last_line), last_line, took_s, problem)
 
 
 def accuracy_reason(reference: Sequence[AccuracyResult], result: AccuracyResult) -> str:
@@ -128,29 +109,8 @@ def check_command(command: Sequence[str]) -> None:
         )
 
 
-def _wait(process: subprocess.Popen[bytes], clock: Clock, *, deadline_s: float) -> bool:
-    """Wait for its end without collecting it: until then no other process can have its pid."""
-    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if clock.monotonic_s() >= deadline_s:
-            return False
-        clock.sleep(_POLL_S)
-    return True
-
-
-def _end_group(process: subprocess.Popen[bytes], clock: Clock) -> None:
-    """End it and what is left of its group, first politely where it still runs, and collect it."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, sign)
-        _wait(process, clock, deadline_s=clock.monotonic_s() + _END_GRACE_S)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_END_GRACE_S)
-
-
-def _last_line(descriptor: int) -> str:
-    size = os.fstat(descriptor).st_size
-    tail = os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode("utf-8", "replace")
-    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 

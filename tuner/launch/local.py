@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from tuner import programs
 from tuner.clock import Clock
 from tuner.errors import BrokenEnvironment, InputError, TunerError
 from tuner.launch import process_tree
@@ -177,14 +178,7 @@ class LocalExecutor:
 
 def _start(plan: LaunchPlan, environment: dict[str, str], log_fd: int) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(
-            plan.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log_fd,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+        return programs.start(plan.argv, environment=environment, stdout=log_fd, stderr=subprocess.STDOUT)
     except (FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
         raise InputError(
             f"'{plan.command[0]}' cannot be started: {error}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from typing import Protocol
 
 import psutil
 
+from tuner import programs
 from tuner.launch.process_tree import is_alive
 
 UNKNOWN_EXIT_CODE = 255
@@ -81,15 +81,7 @@ class OwnMain:
 
     def poll(self) -> int | None:
         """See `MainProcess`."""
-        if self._child.returncode is not None:
-            return self._child.returncode
-        try:
-            ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:  # SIGCHLD is ignored in this program: the system keeps no exit codes
-            return self._child.poll()
-        if ended is None:
-            return None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return programs.exit_code_of(self._child)
 
     def terminate(self) -> None:
         """See `MainProcess`."""
@@ -98,12 +90,7 @@ class OwnMain:
 
     def kill_group(self) -> None:
         """See `MainProcess`."""
-        if self.session is None:
-            return
-        try:
-            os.killpg(self._child.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return  # nobody is left in it, or only processes of other users: those are named as left over
+        programs.signal_group(self._child, signal.SIGKILL)  # others' processes are named as left over
 
     def collect(self) -> None:
         """See `MainProcess`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
 
+from tuner.programs import run_to_end
 from tuner.redact import redact_argv
 
 _DUMP_LIMIT_S = 15.0
@@ -44,17 +45,16 @@ def python_stacks(processes: Iterable[psutil.Process], environment: Mapping[str,
         if program is None:
             continue
         try:
-            done = subprocess.run(
-                [program, "dump", "--pid", str(process.pid)],
-                capture_output=True,
-                text=True,
-                timeout=_DUMP_LIMIT_S,
-                check=False,
+            done = run_to_end(
+                [program, "dump", "--pid", str(process.pid)], environment=os.environ, limit_s=_DUMP_LIMIT_S
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             dumps.append(f"=== {process.pid}: {error}")
             continue
-        dumps.append(f"=== {process.pid}\n{done.stdout or done.stderr}")
+        if done.exit_code is None:
+            dumps.append(f"=== {process.pid}: no dump within {_DUMP_LIMIT_S:g} s")
+        else:
+            dumps.append(f"=== {process.pid}\n{done.output or done.errors}")
     return "\n".join(dumps)
 
 

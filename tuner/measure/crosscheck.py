@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -24,8 +21,8 @@ from tuner.measure.load import Schedule
 from tuner.measure.measurement import ClientEffort, RequestSample
 from tuner.measure.prompts import Prompt
 from tuner.measure.seams import ServerUnderLoad
+from tuner.programs import run_to_end
 
-_POLL_S = 0.1
 _TOLD_CHARACTERS = 600
 
 
@@ -76,52 +73,33 @@ class BenchServing:
                 "--seed", str(self.seed + self._rounds), "--disable-tqdm",
                 "--output-details", "--output-file", str(result),
             ]  # fmt: skip
-            reason = self._run(command, server, limit_s, Path(folder) / "said.log")
+            reason = self._run(command, server, limit_s)
             if reason:
                 lost = RequestSample(0.0, (), (), error=reason, asked_tokens=output_tokens)
                 return (lost,) * len(prompts), None
             return samples_of(result.read_text(encoding="utf-8"), output_tokens), None
 
-    def _run(self, command: list[str], server: ServerUnderLoad, limit_s: float, said: Path) -> str:
-        """Why the program was ended, empty when it ended well."""
+    def _run(self, command: list[str], server: ServerUnderLoad, limit_s: float) -> str:
+        """Why the program has no result, empty where it has one."""
         environment = {**os.environ, **self.environment}
         if server.api_key is not None:
             environment["OPENAI_API_KEY"] = server.api_key
-        with said.open("wb") as log:
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise TunerError(f"{command[0]}: cannot be started: {error.strerror}") from None
-        deadline_s = time.monotonic() + limit_s
-        reason = ""
         try:
-            while process.poll() is None and not reason:
-                if time.monotonic() >= deadline_s:
-                    reason = f"not finished within the limit of {limit_s:g} s"
-                elif not server.alive():
-                    reason = "the server process ended during the request"
-                else:
-                    time.sleep(_POLL_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        if reason or process.returncode == 0:
-            return reason
-        told = said.read_text(encoding="utf-8", errors="replace").strip()[-_TOLD_CHARACTERS:]
+            done = run_to_end(command, environment=environment, limit_s=limit_s, wanted=server.alive)
+        except OSError as error:
+            raise TunerError(f"{command[0]}: cannot be started: {error.strerror}") from None
+        if done.exit_code == 0:
+            return ""
+        if done.exit_code is None:
+            over = f"not finished within the limit of {limit_s:g} s"
+            return over if server.alive() else "the server process ended during the request"
+        told = f"{done.output.strip()}\n{done.errors.strip()}".strip()[-_TOLD_CHARACTERS:]
         if "ModuleNotFoundError" in told:
             raise TunerError(
                 f"sglang.bench_serving cannot run in the server's installation: {told.splitlines()[-1]}",
                 hint=f"{command[0]} -m pip install datasets tabulate",
             )
-        return f"sglang.bench_serving ended with {process.returncode}: {told}"
+        return f"sglang.bench_serving ended with {done.exit_code}: {told}"
 
 
 def samples_of(text: str, asked_tokens: int) -> tuple[RequestSample, ...]:

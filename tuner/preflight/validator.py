@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
@@ -19,11 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
+from tuner import programs
+
 _SCRIPT = Path(__file__).with_name("server_side.py")
 _START_LIMIT_S = 180.0
 """For the import of SGLang from a cold disk, with other work on the machine."""
 _CHECK_LIMIT_S = 30.0
-_END_LIMIT_S = 10.0
+_DEATH_LIMIT_S = 10.0
+"""For the end of a process that has closed its output."""
 _MOST_LOSSES = 3
 """After so many processes that died or fell silent nobody is asked any more: each costs another import."""
 
@@ -171,7 +173,14 @@ class _Process:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
         self._heard = b""
         try:
-            self._child = _start(python, environment, self._log)
+            # As `-c`, so that modules are looked for exactly where `-m sglang.launch_server` looks.
+            self._child = programs.start(
+                [str(python), "-c", _SCRIPT.read_text(encoding="utf-8")],
+                environment=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+            )
         except OSError:
             self._log.close()
             raise
@@ -212,43 +221,19 @@ class _Process:
         """Close its stdin, which ends it, and kill what is left of its session."""
         with contextlib.suppress(OSError):
             self._to.close()
-        # Its exit code is left with the system until the session is killed, so the number is still ours.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(_END_LIMIT_S)
+        programs.end(self._child)
         self._from.close()
         self._log.close()
 
     def _death(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # Looked at without collecting it: `end` still needs the number.
-            deadline_s = time.monotonic() + _END_LIMIT_S
-            while time.monotonic() < deadline_s:
-                ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if ended is not None:
-                    code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-                    return f"it ended with exit code {code}{self._last_line()}"
-                time.sleep(0.02)
-        return f"it closed its output{self._last_line()}"
+        code = programs.wait_for(self._child, _DEATH_LIMIT_S)
+        how = "it closed its output" if code is None else f"it ended with exit code {code}"
+        return f"{how}{self._last_line()}"
 
     def _last_line(self) -> str:
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
+        tail = programs.tail_of(self._log, 4096)
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
         return f": {lines[-1][:200]}" if lines else ""
-
-
-def _start(python: Path, environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # As `-c`, so that modules are looked for exactly where `-m sglang.launch_server` looks.
-    return subprocess.Popen(
-        [str(python), "-c", _SCRIPT.read_text(encoding="utf-8")],
-        env=dict(environment),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        start_new_session=True,
-    )
 
 
 def _json(line: bytes) -> dict[str, Any] | None:

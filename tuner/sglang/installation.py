@@ -8,8 +8,6 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError
+from tuner.programs import Ended, run_to_end
 from tuner.sglang.flags import FlagSet, parse_help
 from tuner.sglang.versions import ANY_VERSION, VersionRange, parse_version, version
 
@@ -246,9 +245,9 @@ def _module(command: tuple[str, ...]) -> str:
 
 
 def _ask_python(interpreter: Path, module: str, environment: Mapping[str, str]) -> dict[str, str | None]:
-    code, output, _ = _run([str(interpreter), "-c", _ASK, module], environment, _FACTS_LIMIT_S)
+    told = _run([str(interpreter), "-c", _ASK, module], environment, _FACTS_LIMIT_S)
     try:
-        facts = json.loads(output.strip().splitlines()[-1]) if code == 0 else {}
+        facts = json.loads(told.output.strip().splitlines()[-1]) if told.exit_code == 0 else {}
     except (ValueError, IndexError):
         return {}
     return facts if isinstance(facts, dict) else {}
@@ -262,44 +261,26 @@ def _ask_help(
 ) -> str:
     shown = f"`{' '.join(command)} --help`"
     variables = {**environment, "COLUMNS": "200", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
-    code, output, errors = _run([str(program), *command[1:], "--help"], variables, timeout_s)
-    if code is None:
+    told = _run([str(program), *command[1:], "--help"], variables, timeout_s)
+    if told.exit_code is None:
         raise InputError(
             f"{shown} did not end within {timeout_s:g} s, so nothing is known about the installed SGLang",
             hint="run it by hand; a disk that is slow at first is faster at the second try",
         )
-    if code != 0:
-        last = "\n".join(f"    {line}" for line in (errors or output).strip().splitlines()[-5:])
+    if told.exit_code != 0:
+        last = "\n".join(f"    {line}" for line in (told.errors or told.output).strip().splitlines()[-5:])
         raise InputError(
-            f"{shown} failed with exit code {code}:\n{last}", hint="run it by hand and mend what it says"
+            f"{shown} failed with exit code {told.exit_code}:\n{last}",
+            hint="run it by hand and mend what it says",
         )
-    return output
+    return told.output
 
 
-def _run(argv: list[str], environment: Mapping[str, str], timeout_s: float) -> tuple[int | None, str, str]:
-    """Exit code (None: too slow), stdout, stderr. They go to files, so that no grandchild holds a pipe."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            child = subprocess.Popen(
-                argv,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise InputError(f"{argv[0]} cannot be started: {error.strerror or error}") from None
-        code: int | None = None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = child.wait(timeout_s)
-        # Whatever it left behind has its session to itself; this ends it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        out.seek(0)
-        err.seek(0)
-        return code, out.read().decode(errors="replace"), err.read().decode(errors="replace")
+def _run(argv: list[str], environment: Mapping[str, str], limit_s: float) -> Ended:
+    try:
+        return run_to_end(argv, environment=environment, limit_s=limit_s)
+    except OSError as error:
+        raise InputError(f"{argv[0]} cannot be started: {error.strerror or error}") from None
 
 
 # --- the cache -------------------------------------------------------------------------------------------
