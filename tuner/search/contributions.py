@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from tuner.learn.additive import Additive
-from tuner.learn.axes import Axes, Floats
+from tuner.learn.axes import Axes
 from tuner.learn.blame import Culprits
 from tuner.learn.expectations import spread_of
 from tuner.learn.headroom import Headroom
+from tuner.learn.limits import Limits
 from tuner.learn.observation import Observation
 from tuner.learn.speed import FLOOR, NOISE_SD
 from tuner.space.configuration import Configuration, Value
@@ -31,12 +32,9 @@ NOTHING = 0.02
 _SWEEPS = 3
 _RISKY = 0.15
 """A parameter is needed where leaving it out raises the odds of a failure by more than this."""
-_LIMIT_SPREAD = 0.3
-_LIMIT_NOISE_SD = 0.03
-_NORMAL = NormalDist()
-_WIDTH = 1.959964
+WIDTH = NormalDist().inv_cdf(0.975)
 """Half of a 95 % interval, in standard deviations."""
-_EQUAL_WIDTH = 1.644854
+_EQUAL_WIDTH = NormalDist().inv_cdf(0.95)
 """The same for 90 %: both ends of it within the margin are two tests at 5 % each that neither is beyond."""
 
 
@@ -65,7 +63,7 @@ class Contribution:
             return "gains"
         if self.high < 0:
             return "costs"
-        narrower = _EQUAL_WIDTH / _WIDTH
+        narrower = _EQUAL_WIDTH / WIDTH
         ends = [self.gain + (end - self.gain) * narrower for end in (self.low, self.high)]
         return "does nothing" if all(abs(end) < NOTHING for end in ends) else "not sure"
 
@@ -121,9 +119,12 @@ class Launches:
         self._culprits = Culprits(space, observations)
         self._headroom = Headroom(self._axes, observations)
         values = np.array([one.log_scores[0] for one in measured])
-        self._speed = self._model(measured, np.maximum(values, values.max() - FLOOR), spread_of, NOISE_SD)
-        names = sorted({name for one in measured for name in one.excesses})
-        self._limits = {name: self._limit(name, measured) for name in names}
+        rows = self._axes.rows([canonical(one.configuration) for one in measured])
+        spreads = np.array([spread_of(name) for name in self._axes.names])
+        floored, noise_sds = np.maximum(values, values.max() - FLOOR), np.full(len(values), NOISE_SD)
+        self._speed = Additive(self._axes, rows, floored, spreads, noise_sds)
+        self._speed.fit(spreads, sweeps=_SWEEPS)
+        self._limits = Limits(self._axes, measured, canonical, sweeps=_SWEEPS)
 
     def without(self, configuration: Configuration, name: str) -> Configuration:
         """The configuration with one parameter left unsaid, and without what applied only with it."""
@@ -151,7 +152,7 @@ class Launches:
                 name, winner[name], default, None, needed=f"without it a rule forbids '{broken.forbid.text}'"
             )
         gain, sd = self.loss(winner, without)
-        low, high = (math.expm1(gain + sign * _WIDTH * sd) for sign in (-1, 1))
+        low, high = (math.expm1(gain + sign * WIDTH * sd) for sign in (-1, 1))
         needed = self.why_not(winner, without)
         return Contribution(name, winner[name], default, math.expm1(gain), low, high, needed)
 
@@ -178,35 +179,16 @@ class Launches:
         risk, before = (self._risk(each) for each in (without, winner))
         if risk - before > _RISKY:
             return f"without it the server is likely to die ({risk:.0%})"
-        for name, limit in self._limits.items():
-            risk, before = (self._misses(limit, each) for each in (without, winner))
-            if risk - before > _RISKY:
-                return f"without it {name} is likely to be missed ({risk:.0%})"
+        rows = self._axes.rows([self._canonical(each) for each in (without, winner)])
+        for name, (missed, before) in self._limits.missed(rows).items():
+            if missed - before > _RISKY:
+                return f"without it {name} is likely to be missed ({missed:.0%})"
         return ""
 
     def _risk(self, configuration: Configuration) -> float:
         given = self._canonical(configuration)
         short = float(self._headroom.risk(self._axes.rows([given]))[0])
         return 1.0 - (1.0 - short) * (1.0 - self._culprits.risk(given))
-
-    def _misses(self, limit: Additive, configuration: Configuration) -> float:
-        rows = self._axes.rows([self._canonical(configuration)])
-        found = limit.predict(rows, rows)
-        return _NORMAL.cdf(float(found.mean[0]) / math.hypot(float(found.sd[0]), _LIMIT_NOISE_SD))
-
-    def _limit(self, name: str, measured: Sequence[Observation]) -> Additive:
-        told = [one for one in measured if name in one.excesses]
-        values = np.clip(np.array([one.excesses[name] for one in told]), -2.0, 1.0)
-        return self._model(told, values, lambda _: _LIMIT_SPREAD, _LIMIT_NOISE_SD)
-
-    def _model(
-        self, told: Sequence[Observation], values: Floats, spread: Callable[[str], float], noise_sd: float
-    ) -> Additive:
-        rows = self._axes.rows([self._canonical(one.configuration) for one in told])
-        expected = np.array([spread(name) for name in self._axes.names])
-        model = Additive(self._axes, rows, values, expected, np.full(len(values), noise_sd))
-        model.fit(expected, sweeps=_SWEEPS)
-        return model
 
 
 def shown_gain(gain: float, low: float, high: float) -> str:

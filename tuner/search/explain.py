@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any
 
 from tuner.results.export import Choice, Verdict, choose
 from tuner.results.record import COMPLETE, TrialRecord
 from tuner.results.standings import Expected
-from tuner.search.contributions import NOTHING, Contribution, Launches, shown_gain
+from tuner.search.contributions import NOTHING, WIDTH, Contribution, Launches, shown_gain
 from tuner.search.equivalence import canonical, equivalences_of
 from tuner.search.importance import importances_of
 from tuner.search.lesson import taught_by
@@ -19,8 +20,8 @@ from tuner.space.configuration import Configuration
 from tuner.space.space import SearchSpace
 from tuner.study.definition import ENGINE_DEFAULTS, Baseline
 
-_NORMAL_95 = 1.96
-_NORMAL_90 = 1.28
+_NINE_OF_TEN = NormalDist().inv_cdf(0.9)
+"""What is exceeded in one of ten cases, in standard deviations."""
 _UNNOTICED = 0.005
 
 
@@ -193,7 +194,7 @@ class Explainer:
                 smaller = fewer
         left_out = tuple(name for name in launches.said(self._winner) if name not in launches.said(smaller))
         loss, sd = launches.loss(self._winner, smaller)
-        low, high = (1 - math.exp(-(loss + sign * _NORMAL_95 * sd)) for sign in (-1, 1))
+        low, high = (1 - math.exp(-(loss + sign * WIDTH * sd)) for sign in (-1, 1))
         found = Smaller(smaller, left_out, 1 - math.exp(-loss), low, high)
         return replace(found, trial=self._trial_of(smaller)) if left_out else Smaller(self._winner, ())
 
@@ -215,7 +216,7 @@ class Explainer:
 
     def _is_as_good(self, launches: Launches, smaller: Configuration) -> bool:
         loss, sd = launches.loss(self._winner, smaller)
-        return loss < _UNNOTICED and loss + _NORMAL_90 * sd < NOTHING
+        return loss < _UNNOTICED and loss + _NINE_OF_TEN * sd < NOTHING
 
     def _boldest(self, launches: Launches) -> Configuration | None:
         """The winner without everything that is not known to gain, while the model expects no loss of it."""
