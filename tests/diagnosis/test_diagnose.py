@@ -77,6 +77,23 @@ def test_the_phase_from_outside_fills_in() -> None:
     assert diagnose(log).phase is None
 
 
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+POOLS = "[2026-03-01 10:00:01 TP0] Target KV Cache is allocated. #tokens: 9, KV size: 8.78 GB\n"
+TUNING = "[2026-03-01 10:00:02 TP0] Running FlashInfer autotune with cache: /root/.cache/x\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "phase"),
+    [
+        (POOLS + TUNING, Phase.JIT_COMPILE),
+        (POOLS + TUNING + "[2026-03-01 10:00:03 TP0] FlashInfer autotune completed.\n", Phase.KV_CACHE_ALLOC),
+        (WELL + TUNING, Phase.SERVING),  # between two batches
+    ],
+)
+def test_what_is_compiled_is_over_when_it_is_done(log: str, phase: Phase) -> None:
+    assert diagnose(log + OOM).phase is phase
+
+
 def test_a_stall_in_loading_may_pass_and_one_in_capture_is_the_configuration() -> None:
     assert failure_of_stall(Phase.WEIGHT_LOAD, 600.0, WELL).cause is Cause.TRANSIENT
     capture = failure_of_stall(Phase.GRAPH_CAPTURE, 600.0, WELL.encode())

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.diagnosis.lines import Line
+from tuner.sglang.markers import Marker, mark_of
 from tuner.sglang.phases import Phase
 
-# Printed by SGLang when a phase begins; several wordings by version.
-_MARKERS: tuple[tuple[str, Phase], ...] = (
-    ("server_args=", Phase.IMPORT),
-    ("init torch distributed begin", Phase.DISTRIBUTED_INIT),
-    ("init parallel begin", Phase.DISTRIBUTED_INIT),
-    ("init nccl begin", Phase.DISTRIBUTED_INIT),
-    ("load weight begin", Phase.WEIGHT_LOAD),
-    ("checkpoint shards:", Phase.WEIGHT_LOAD),
-    ("multi-thread loading shards", Phase.WEIGHT_LOAD),
-    ("load weight end", Phase.KV_CACHE_ALLOC),
-    ("kv cache is allocated", Phase.KV_CACHE_ALLOC),
-    ("memory pool end", Phase.GRAPH_CAPTURE),
-    ("cuda graph begin", Phase.GRAPH_CAPTURE),
-    ("capturing batches", Phase.GRAPH_CAPTURE),
-    ("cuda graph end", Phase.WARMUP),
-    ("max_total_num_tokens=", Phase.WARMUP),
-    ("uvicorn running on", Phase.WARMUP),
-    ("application startup complete", Phase.WARMUP),
-    ("entering deepgemm jit", Phase.JIT_COMPILE),
-    ("fired up and ready to roll", Phase.SERVING),
-    ("sigterm received", Phase.SHUTDOWN),
-    ("gracefully exiting", Phase.SHUTDOWN),
-)
-_SHORTEST_MARKER = min(len(literal) for literal, _ in _MARKERS)
-_LIVE = re.compile(r'^(?:Decode|Prefill) batch\b|"POST \S+ HTTP/[\d.]+" 200|^#running-req: ')
-_READY = "fired up and ready to roll"
+# What a server is about after such a line: it dies of the next thing, not of the one that it reports.
+_BEGINS: Mapping[Marker, Phase] = {
+    Marker.ARGUMENTS: Phase.IMPORT,
+    Marker.DISTRIBUTED_BEGIN: Phase.DISTRIBUTED_INIT,
+    Marker.WEIGHTS_BEGIN: Phase.WEIGHT_LOAD,
+    Marker.WEIGHTS_PROGRESS: Phase.WEIGHT_LOAD,
+    Marker.WEIGHTS_END: Phase.KV_CACHE_ALLOC,
+    Marker.KV_POOL: Phase.KV_CACHE_ALLOC,
+    Marker.OTHER_POOL: Phase.KV_CACHE_ALLOC,
+    Marker.POOLS_END: Phase.GRAPH_CAPTURE,
+    Marker.GRAPHS_BEGIN: Phase.GRAPH_CAPTURE,
+    Marker.GRAPHS_PROGRESS: Phase.GRAPH_CAPTURE,
+    Marker.GRAPHS_END: Phase.WARMUP,
+    Marker.JIT_BEGIN: Phase.JIT_COMPILE,
+    Marker.LIMITS: Phase.WARMUP,
+    Marker.HTTP_STARTS: Phase.WARMUP,
+    Marker.READY: Phase.SERVING,
+    Marker.SHUTDOWN: Phase.SHUTDOWN,
+}
+_LIVE = re.compile(r'"POST \S+ HTTP/[\d.]+" 200|^#running-req: ')
 _END = re.compile(
     r"received sigquit|sigquit received|kill_process_tree called|hit an exception|fatal python error"
     r"|triggering sigquit|crashed with exit ?code|scheduler is dead|unexpectedly failed with",
@@ -133,26 +128,27 @@ def read_timeline(lines: Sequence[Line], lowered: Sequence[str]) -> Timeline:
     ready: list[int] = []
     ends: list[int] = []
     loads: dict[str | None, int] = {}
-    for index, text in enumerate(lowered):
-        if len(text) < _SHORTEST_MARKER:
-            continue
-        line = lines[index]
-        for literal, phase in _MARKERS:
-            if literal in text:
-                begun = phase
-                if literal == "load weight begin":
-                    loads[line.rank] = loads.get(line.rank, 0) + 1
-                    begun = Phase.WEIGHT_LOAD if loads[line.rank] == 1 else Phase.DRAFT_MODEL
-                elif phase is Phase.WEIGHT_LOAD and phases and phases[-1] is Phase.DRAFT_MODEL:
-                    break
-                starts.append(index)
-                phases.append(begun)
-                break
-        if _READY in text:
+    for index, line in enumerate(lines):
+        mark = mark_of(line.text.strip())
+        marker = mark[0] if mark is not None else None
+        phase = _BEGINS.get(marker) if marker is not None else None
+        if marker is Marker.WEIGHTS_BEGIN:
+            loads[line.rank] = loads.get(line.rank, 0) + 1
+            phase = Phase.WEIGHT_LOAD if loads[line.rank] == 1 else Phase.DRAFT_MODEL
+        elif phase is Phase.WEIGHT_LOAD and phases and phases[-1] is Phase.DRAFT_MODEL:
+            phase = None
+        elif phase is Phase.JIT_COMPILE and ready:
+            phase = None  # kernels that are compiled between two batches
+        elif marker is Marker.JIT_END and len(phases) > 1 and phases[-1] is Phase.JIT_COMPILE:
+            phase = phases[-2]
+        if phase is not None:
+            starts.append(index)
+            phases.append(phase)
+        if marker is Marker.READY:
             ready.append(index)
-        if _LIVE.search(line.text):
+        if marker is Marker.BATCH or _LIVE.search(line.text):
             live.append(index)
-        elif _END.search(text):
+        elif _END.search(lowered[index]):
             ends.append(index)
     return Timeline(tuple(starts), tuple(phases), tuple(live), tuple(ready), tuple(ends))
 

@@ -1,4 +1,4 @@
-"""Reading SGLang's log (0.4.6 to 0.5.23): bytes in, events out. Pure.
+"""Following SGLang's log as it grows: bytes in, events out. Pure. The wordings: `tuner.sglang.markers`.
 
 Standard output and error are one stream here. Lines end with `\\n`, or with the `\\r` of a progress bar.
 """
@@ -24,6 +24,7 @@ from tuner.sglang.events import (
     WeightsLoaded,
     leads,
 )
+from tuner.sglang.markers import Mark, Marker, mark_of
 from tuner.sglang.phases import Phase
 
 _LONGEST_LINE = 32 * 1024
@@ -36,57 +37,16 @@ _PREFIX = re.compile(
     r"(?P<ranks>(?: (?:DP|PP|ATTN_CP|ATTN_DP|MOE_DP|MOE_EP|CP|TP|EP)\d+)*)\] ?(?P<message>.*)$"
 )
 
-_INIT_BEGIN = re.compile(r"^Init (?:torch distributed|parallel) begin")
-_ARGUMENTS = re.compile(r"server_args=(?:ServerArgs\(|\{)")
 _SPECULATES = re.compile(r"'?speculative_algorithm'?[=:] ?'(?P<name>\w+)'")
 _WITHOUT_DRAFT = ("None", "NGRAM")
-_WEIGHTS_END = re.compile(
-    r"^Load weight end\.(?:.*?elapsed=(?P<seconds>[\d.]+) s)?(?:.*?avail mem=(?P<available>[\d.]+) GB)?"
-    r"(?:.*?mem usage=(?P<used>-?[\d.]+) GB)?"
-)
-_SHARDS = re.compile(
-    r"(?:Loading .{0,60}checkpoint shards|Multi-thread loading(?: \w+ checkpoint)? shards"
-    r"|Loading safetensors using [^:]+)"
-    r":\s+\d+% Completed \| (?P<done>\d+)/(?P<total>\d+)"
-)
-_BAR = re.compile(
-    r"(?P<name>Capturing|DeepGEMM warmup|Compiling|Autotun)[^|]*\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)"
-)
-_KV = re.compile(
-    r"^(?:(?P<label>.+?) )?KV Cache is allocated\.(?: dtype: (?P<dtype>[\w.]+),)? #tokens: (?P<tokens>\d+)"
-    r"(?:, K size: (?P<keys>[\d.]+) GB, V size: (?P<values>[\d.]+) GB|, KV size: (?P<both>[\d.]+) GB)?"
-)
-_KV_ALSO = re.compile(r"^(?:KV Cache VA upper bound|Memory pool end|Mamba Cache is allocated)")
-_GRAPH = re.compile(r"^Capture (?P<what>.*?)(?:cuda|CUDA) graph (?P<side>begin|end)\b(?P<rest>.*)", re.DOTALL)
 _ELAPSED = re.compile(r"elapsed[=: ]+(?P<seconds>[\d.]+) s")
 _MEMORY = re.compile(r"mem usage=(?P<gib>-?[\d.]+) GB")
 _AVAILABLE = re.compile(r"avail mem=(?P<gib>[\d.]+) GB")
-_JIT_BEGIN = re.compile(
-    r"^(?:Entering DeepGEMM JIT|Try DeepGEMM JIT|Running FlashInfer autotune"
-    r"|.{0,40}\bJIT: (?:Loading|Building|Compiling)|.{0,20}Compiling .{0,60}kernel"
-    r"|ninja: Entering|\[\d+/\d+\] .*nvcc|Building extension module|Using /.*as PyTorch extensions root)"
-)
-_JIT_END = re.compile(r"^(?:FlashInfer autotune (?:completed|done|finished)|Loading extension module)")
-_LIMITS = re.compile(
-    r"max_total_num_tokens=(?P<tokens>\d+), chunked_prefill_size=(?P<chunk>-?\d+|None), "
-    r"max_prefill_tokens=(?P<prefill>\d+), max_running_requests=(?P<running>\d+), "
-    r"context_len=(?P<context>\d+)(?:, available_\w+_mem=(?P<available>[\d.]+) GB)?"
-)
-_SERVING_SOON = re.compile(
-    r"^INFO:\s+(?:Started server process|Waiting for application startup|Uvicorn running on)"
-)
-_READY = "The server is fired up and ready to roll!"
-_SHUTDOWN = re.compile(r"^(?:SIGTERM received|Gracefully exiting|INFO:\s+Shutting down)")
 _PORT_BUSY = re.compile(
     r"error while attempting to bind on address|\[Errno 98\] Address already in use|^Port is already in use"
     r"|dist_init_port at \d+ is not available"
 )
 _ACCESS = re.compile(r"^INFO:\s+\S+ - \"(?:GET|POST|HEAD) ")
-_BATCH = re.compile(r"^(?P<kind>Decode|Prefill) batch(?: \[\d+\])?[.,] ")
-_RETRACTION = re.compile(
-    r"^(?:KV cache pool is full\. Retract requests|Decode out of memory happened)\."
-    r"(?:.*?#retracted_reqs: (?P<requests>\d+))?"
-)
 
 
 @dataclass
@@ -142,120 +102,117 @@ class LogReader:
         if not message or _ACCESS.match(message):
             return
         self.lines_of_life += 1
-        if prefix is None:
-            yield from self._bar(message)
-        for read in (self._startup, self._pools, self._steady):
-            yield from read(message, rank)
+        mark = mark_of(message)
+        if mark is not None:
+            if prefix is None:
+                yield from self._bar(mark)
+            for read in (self._startup, self._pools, self._steady):
+                yield from read(mark, message, rank)
+        if _PORT_BUSY.search(message):
+            yield PortBusy(message[:300])
 
-    def _bar(self, message: str) -> Iterator[LogEvent]:
+    def _bar(self, mark: Mark) -> Iterator[LogEvent]:
         """Progress bars have no prefix; the leading rank draws them."""
-        shards = _SHARDS.search(message)
-        if shards is not None:
-            leader = self._leader()
-            phase = Phase.DRAFT_MODEL if leader.loads > 1 else Phase.WEIGHT_LOAD
-            yield from self._enter(phase, self._leading_name())
-            yield Progress(phase, int(shards["done"]), int(shards["total"]))
+        marker, found = mark
+        if marker is Marker.WEIGHTS_PROGRESS:
+            phase = Phase.DRAFT_MODEL if self._leader().loads > 1 else Phase.WEIGHT_LOAD
+        elif marker is Marker.GRAPHS_PROGRESS:
+            phase = Phase.GRAPH_CAPTURE
+        elif marker is Marker.JIT_PROGRESS:
+            phase = Phase.JIT_COMPILE
+        else:
             return
-        bar = _BAR.search(message)
-        if bar is not None:
-            phase = Phase.GRAPH_CAPTURE if bar["name"] == "Capturing" else Phase.JIT_COMPILE
-            yield from self._enter(phase, self._leading_name())
-            yield Progress(phase, int(bar["done"]), int(bar["total"]))
+        yield from self._enter(phase, self._leading_name())
+        if found["done"]:
+            yield Progress(phase, int(found["done"]), int(found["total"]))
 
-    def _startup(self, message: str, rank: str) -> Iterator[LogEvent]:
-        state = self._state(rank)
-        if _ARGUMENTS.search(message):
+    def _startup(self, mark: Mark, message: str, rank: str) -> Iterator[LogEvent]:
+        marker, state = mark[0], self._state(rank)
+        if marker is Marker.ARGUMENTS:
             speculates = _SPECULATES.search(message)
             self._drafts = speculates is not None and speculates["name"] not in _WITHOUT_DRAFT
             # From 0.5.14 (the first with a graph config) the draft's weights load before the pools.
             self._draft_loads_first = "cuda_graph_config" in message
             yield from self._enter(Phase.IMPORT, rank)
-        elif _INIT_BEGIN.match(message):
+        elif marker is Marker.DISTRIBUTED_BEGIN:
             # Until 0.5.13 the draft worker initialises its own after the target is complete.
             yield from self._enter(Phase.DRAFT_MODEL if state.loads else Phase.DISTRIBUTED_INIT, rank)
-        elif message.startswith("Load weight begin"):
+        elif marker is Marker.WEIGHTS_BEGIN:
             state.loads += 1
             state.captured_before_draft = state.captured
             yield from self._enter(Phase.DRAFT_MODEL if state.loads > 1 else Phase.WEIGHT_LOAD, rank)
-        elif message.startswith("Load weight end"):
-            yield from self._weights_end(message, rank)
-        elif _JIT_BEGIN.match(message):
+        elif marker is Marker.WEIGHTS_END:
+            yield from self._weights_end(mark, message, rank)
+        elif marker is Marker.JIT_BEGIN:
             yield from self._enter(Phase.JIT_COMPILE, rank or self._leading_name())
-        elif _JIT_END.match(message):
+        elif marker is Marker.JIT_END:
             leader = self._state(rank or self._leading_name())
             if leader.phase is Phase.JIT_COMPILE:
                 yield from self._enter(leader.before_jit, rank or self._leading_name())
-        elif _SERVING_SOON.match(message):
+        elif marker is Marker.HTTP_STARTS:
             yield from self._enter(Phase.WARMUP, rank)
-        elif message.startswith(_READY):
+        elif marker is Marker.READY:
             yield from self._enter(Phase.READY, rank)
             yield ReadyLine()
-        elif _SHUTDOWN.match(message):
+        elif marker is Marker.SHUTDOWN:
             yield from self._enter(Phase.SHUTDOWN, rank)
-        if _PORT_BUSY.search(message):
-            yield PortBusy(message[:300])
 
-    def _weights_end(self, message: str, rank: str) -> Iterator[LogEvent]:
-        state = self._state(rank)
+    def _weights_end(self, mark: Mark, message: str, rank: str) -> Iterator[LogEvent]:
+        state, found = self._state(rank), mark[1]
         if "Committed real weights" in message:
             return  # With overlapped loading the weights come last, after the graphs.
-        found = _WEIGHTS_END.match(message)
-        if found is not None:
-            seconds, used, available = (_number(found[name]) for name in ("seconds", "used", "available"))
-            yield WeightsLoaded(rank, state.loads > 1, seconds, used, available)
+        seconds, used, available = (_number(found[name]) for name in ("seconds", "used", "available"))
+        yield WeightsLoaded(rank, state.loads > 1, seconds, used, available)
         if state.loads == 1 and self._drafts and self._draft_loads_first:
             yield from self._enter(Phase.DRAFT_MODEL, rank)
         elif not state.captured_before_draft:
             # The pools are allocated next, and say so only when that is done.
             yield from self._enter(Phase.KV_CACHE_ALLOC, rank)
 
-    def _pools(self, message: str, rank: str) -> Iterator[LogEvent]:
-        state = self._state(rank)
-        kv = _KV.match(message)
-        if kv is not None:
-            halves = _number(kv["keys"]), _number(kv["values"])
-            size = sum(half for half in halves if half is not None) if kv["keys"] else _number(kv["both"])
-            yield KvAllocated(rank, kv["label"] or "", int(kv["tokens"]), size, kv["dtype"])
-        if (kv is not None or _KV_ALSO.match(message)) and not state.captured_before_draft:
+    def _pools(self, mark: Mark, message: str, rank: str) -> Iterator[LogEvent]:
+        (marker, found), state = mark, self._state(rank)
+        if marker is Marker.KV_POOL:
+            halves = _number(found["keys"]), _number(found["values"])
+            size = (
+                sum(half for half in halves if half is not None) if found["keys"] else _number(found["both"])
+            )
+            yield KvAllocated(rank, found["label"] or "", int(found["tokens"]), size, found["dtype"])
+        if marker in _POOLS and not state.captured_before_draft:
             yield from self._enter(Phase.KV_CACHE_ALLOC, rank)
-        graph = _GRAPH.match(message)
-        if graph is not None:
+        if marker in (Marker.GRAPHS_BEGIN, Marker.GRAPHS_END):
             state.captured = True
             yield from self._enter(Phase.GRAPH_CAPTURE, rank)
-            if graph["side"] == "end":
+            if marker is Marker.GRAPHS_END:
                 yield GraphsCaptured(
                     rank,
-                    graph["what"].strip(),
-                    _first(_ELAPSED, "seconds", graph["rest"]),
-                    _first(_MEMORY, "gib", graph["rest"]),
-                    _first(_AVAILABLE, "gib", graph["rest"]),
+                    found["what"].strip(),
+                    _first(_ELAPSED, "seconds", found["rest"]),
+                    _first(_MEMORY, "gib", found["rest"]),
+                    _first(_AVAILABLE, "gib", found["rest"]),
                 )
-        limits = _LIMITS.search(message)
-        if limits is not None:
-            chunk = limits["chunk"]
+        if marker is Marker.LIMITS:
+            chunk = found["chunk"]
             yield Limits(
                 rank,
-                int(limits["tokens"]),
+                int(found["tokens"]),
                 -1 if chunk == "None" else int(chunk),
-                int(limits["prefill"]),
-                int(limits["running"]),
-                int(limits["context"]),
-                _number(limits["available"]),
+                int(found["prefill"]),
+                int(found["running"]),
+                int(found["context"]),
+                _number(found["available"]),
             )
 
-    def _steady(self, message: str, rank: str) -> Iterator[LogEvent]:
-        batch = _BATCH.match(message)
-        if batch is not None:
-            event = (_decode if batch["kind"] == "Decode" else _prefill)(message, rank)
+    def _steady(self, mark: Mark, message: str, rank: str) -> Iterator[LogEvent]:
+        marker, found = mark
+        if marker is Marker.BATCH:
+            event = (_decode if found["kind"] == "Decode" else _prefill)(message, rank)
             # A log whose beginning is missing is of a server that serves.
             if leads(rank) and self.phase in (Phase.READY, Phase.ARGUMENTS):
                 yield from self._enter(Phase.SERVING, "")
             if event is not None:
                 yield event
-            return
-        retraction = _RETRACTION.match(message)
-        if retraction is not None:
-            requests = retraction["requests"]
+        elif marker is Marker.RETRACTION:
+            requests = found["requests"]
             yield Retraction(rank, int(requests) if requests else None)
 
     # --- ranks -----------------------------------------------------------------------------------------
@@ -283,6 +240,7 @@ class LogReader:
         yield PhaseSeen(phase, rank)
 
 
+_POOLS = (Marker.KV_POOL, Marker.OTHER_POOL, Marker.POOLS_END)
 _ORDER = {phase: at for at, phase in enumerate(Phase)}
 
 
