@@ -10,10 +10,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tuner.learn.additive import Additive
 from tuner.learn.axes import Axes, Floats, Rows
 from tuner.learn.blame import Culprits
 from tuner.learn.headroom import Headroom
+from tuner.learn.limits import Limits
 from tuner.learn.observation import Observation
 from tuner.learn.speed import Canonical, Speed
 from tuner.space.configuration import Configuration
@@ -30,11 +30,6 @@ _LOSSES = 0.08
 """The share of the time that may go into launches that die."""
 _SAFE = 0.95
 """Odds of running at which a launch is worth its time even where losses are at their limit."""
-_LIMIT_SPREAD = 0.15
-_LIMIT_SPREAD_MEMORY = 0.6
-"""Of what decides on the size of the KV pool."""
-_LIMIT_NOISE = 0.03
-_MEMORY = frozenset({"mem_fraction_static", "kv_cache_dtype", "speculative", "max_running_requests"})
 _NORMAL = NormalDist()
 
 
@@ -97,8 +92,7 @@ class Promise:
             self.fitted = Fitted(self.speed.spreads, self.speed.noise_scale, self.speed.doubts)
             if running:
                 self.speed.believe(running)
-        names = sorted({name for one in self._measured for name in one.excesses})
-        self._limits = [self._limit(name) for name in names]
+        self._limits = Limits(self._axes, self._measured, self._canonical)
         self._spent_s = sum(one.took_s for one in everything)
         self._lost_s = sum(one.took_s for one in everything if one.death is not None)
         self._launch_s = max(1.0, self._spent_s / len(everything)) if everything else _UNKNOWN_LAUNCH_S
@@ -113,7 +107,7 @@ class Promise:
         if self.speed is None or self._incumbent is None:
             return runs
         gain, sd = self.speed.gains(rows, self._incumbent)
-        odds = runs * self._counts(rows)
+        odds = runs * self._meets(rows)
         found: Floats = _expected_improvement(gain, sd) * odds * self._affordable(runs)
         return found
 
@@ -129,28 +123,12 @@ class Promise:
 
     # --- the parts --------------------------------------------------------------------------------------
 
-    def _limit(self, name: str) -> Additive:
-        """How far a limit is missed, by the same kind of model."""
-        told = [one for one in self._measured if name in one.excesses]
-        values = np.clip(np.array([one.excesses[name] for one in told]), -2.0, 1.0)
-        rows = self._axes.rows([self._canonical(one.configuration) for one in told])
-        spreads = np.array(
-            [_LIMIT_SPREAD_MEMORY if axis in _MEMORY else _LIMIT_SPREAD for axis in self._axes.names]
-        )
-        model = Additive(self._axes, rows, values, spreads, np.full(len(values), _LIMIT_NOISE))
-        model.fit(spreads)
-        return model
-
-    def _counts(self, rows: Rows) -> Floats:
+    def _meets(self, rows: Rows) -> Floats:
         """The odds that each meets what was asked for."""
-        counts, there = np.ones(len(rows)), self._axes.rows(rows.configurations[:1])
-        for limit in self._limits:
-            missed = limit.predict(rows, there)
-            counts *= [
-                _NORMAL.cdf(-mean / math.hypot(sd, 0.02))
-                for mean, sd in zip(missed.mean, missed.sd, strict=True)
-            ]
-        return counts
+        odds: Floats = np.ones(len(rows))
+        for missed in self._limits.missed(rows).values():
+            odds = odds * (1.0 - missed)
+        return odds
 
     def _affordable(self, runs: Floats) -> Floats:
         """1 where the launches that die are expected to keep to their share of the time, else much less."""

@@ -120,7 +120,8 @@ def level_of(box: Box, standing: Standing, workload: Workload, concurrency: int)
     first_batch_s = model.prefill_s([(round(asked), 0)] * together)
     prefill_s = first_batch_s * math.ceil(running / together)
     round_s = math.ceil(concurrency / running) * (prefill_s + window_s)
-    spread = _spread_of_a_round(box, running, window_s, drafts=model.tokens_per_step > 1.0)
+    full_s = concurrency // running * window_s
+    spread = _spread_of_a_round(box, running, full_s, drafts=model.tokens_per_step > 1.0)
     rounds = _rounds(workload, round_s, spread)
     return Level(
         concurrency=concurrency,
@@ -139,10 +140,10 @@ def level_of(box: Box, standing: Standing, workload: Workload, concurrency: int)
     )
 
 
-def _spread_of_a_round(box: Box, running: int, window_s: float, *, drafts: bool) -> float:
+def _spread_of_a_round(box: Box, running: int, full_s: float, *, drafts: bool) -> float:
     """The sd of a round's speed, relative, as far as it differs from round to round of one launch."""
-    within = box.noise.within / math.sqrt(max(1.0, window_s))
-    accepted = box.noise.acceptance / math.sqrt(running * window_s / _ACCEPTANCE_WINDOW_S) if drafts else 0.0
+    within = box.noise.within / math.sqrt(max(1.0, full_s))
+    accepted = box.noise.acceptance / math.sqrt(running * full_s / _ACCEPTANCE_WINDOW_S) if drafts else 0.0
     return box.noise.scale * math.hypot(within, accepted)
 
 
