@@ -6,7 +6,12 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 
+import hypothesis
 import pytest
+
+# How long an example takes says something of the machine, not of the code.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 _LONGEST = ("tests/real_server", "tests/test_docs.py", "tests/cli/test_optimize.py")
 """Files that take minutes begin first, so that no worker is left alone with one at the end."""
