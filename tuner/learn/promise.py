@@ -12,6 +12,7 @@ import numpy as np
 
 from tuner.learn.axes import Axes, Floats, Rows
 from tuner.learn.blame import Culprits
+from tuner.learn.duration import Durations
 from tuner.learn.headroom import Headroom
 from tuner.learn.limits import Limits
 from tuner.learn.observation import Observation
@@ -92,6 +93,7 @@ class Promise:
             self.fitted = Fitted(self.speed.spreads, self.speed.noise_scale, self.speed.doubts)
             if running:
                 self.speed.believe(running)
+        self._durations = Durations(self._axes, self._measured, self._canonical)
         self._limits = Limits(self._axes, self._measured, self._canonical)
         self._spent_s = sum(one.took_s for one in everything)
         self._lost_s = sum(one.took_s for one in everything if one.death is not None)
@@ -99,7 +101,8 @@ class Promise:
         self._incumbent = next(iter(self.leaders(1)), None)
 
     def of(self, configurations: Sequence[Configuration]) -> Floats:
-        """The promise of each: a gain (logarithm of the speed), or odds before anything was measured."""
+        """The promise of each: a gain (logarithm of the speed) per usual launch, or odds before anything was
+        measured."""
         rows = self._axes.rows([self._canonical(configuration) for configuration in configurations])
         runs: Floats = (1.0 - self._headroom.risk(rows)) * np.array(
             [1.0 - self._culprits.risk(configuration) for configuration in configurations]
@@ -108,7 +111,8 @@ class Promise:
             return runs
         gain, sd = self.speed.gains(rows, self._incumbent)
         odds = runs * self._meets(rows)
-        found: Floats = _expected_improvement(gain, sd) * odds * self._affordable(runs)
+        worth = odds * self._affordable(runs) / self._durations.of(rows)
+        found: Floats = _expected_improvement(gain, sd) * worth
         return found
 
     def leaders(self, count: int) -> list[Configuration]:

@@ -1,9 +1,9 @@
 """The purpose-built sampler: what the launches so far teach, and the launch that promises most per minute.
 
 A proposal is the candidate with the largest expected improvement on the best configuration, times the odds
-that it runs and meets what was asked for. Speed, memory and culprits come from `tuner.learn`. Candidates are
-found by climbing from the best configurations, one parameter at a time, so that few things change at once
-unless changing more of them promises more.
+that it runs and meets what was asked for, over the time that it is expected to take. Speed, memory, times and
+culprits come from `tuner.learn`. Candidates are found by climbing from the best configurations, one parameter
+at a time, so that few things change at once unless changing more of them promises more.
 """
 
 from __future__ import annotations
