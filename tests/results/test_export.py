@@ -70,6 +70,23 @@ def test_the_script_sets_the_environment_passes_refused_flags_and_its_own_argume
     assert done.stdout.strip() == f"it's; $(x)|--config {target} --enable-tf32-matmul --port 1"
 
 
+def test_a_server_without_config_files_is_started_by_flags_alone(tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
+    shown.write_text('#!/bin/sh\necho "$*"\n')
+    shown.chmod(0o755)
+    left_out = [
+        {"words": [f"--{name}", "8"], "reason": "it has no --config"} for name in ("tp-size", "page-size")
+    ]
+    launch = {**record().launch, "server_command": [str(shown)], "variables": {}}
+    launch |= {"config": {}, "config_left_out": left_out}
+    write_exports([record(launch=launch)], tmp_path / "best.yaml")
+    done = subprocess.run(["sh", str(tmp_path / "best.sh")], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "--tp-size 8 --page-size 8"
+    text = (tmp_path / "best.yaml").read_text()
+    assert "Start it with best.sh" in text and "--config best.yaml" not in text
+    assert text.count("it has no --config") == 1
+
+
 def test_the_best_is_the_fastest_that_offers_enough() -> None:
     slow, fast = record(1, 90.0), record(2, 120.0, infeasible=("KV tokens 1, at least 2 asked",))
     pruned = record(4, None, state="pruned")

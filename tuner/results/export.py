@@ -2,7 +2,7 @@
 
 The YAML file is what `python -m sglang.launch_server --config best.yaml` takes. The script sets the
 environment as well, since a winner may live there alone (NCCL, PCIe-IPC all-reduce), and passes the flags
-that such a file refuses.
+that such a file refuses: all of them, and no file, where the server takes none.
 """
 
 from __future__ import annotations
@@ -127,12 +127,16 @@ def config_text(choice: Choice, file_name: str = "best.yaml") -> str:
         lines += [f"  export {name}={_quoted(name, value)}" for name, value in variables.items()]
         lines.append("")
     left_out = record.launch["config_left_out"]
-    if left_out:
-        lines.append("Not possible in this file, to be given on the command line:")
-        lines += [f"  {shlex.join(item['words'])}   ({item['reason']})" for item in left_out]
+    for reason in dict.fromkeys(item["reason"] for item in left_out):
+        lines.append(f"Not possible in this file, to be given on the command line ({reason}):")
+        lines += [f"  {shlex.join(item['words'])}" for item in left_out if item["reason"] == reason]
         lines.append("")
-    lines.append(f"Start it with {Path(file_name).with_suffix('.sh').name}, which sets all of this, or with")
-    lines.append(f"  {shlex.join([*record.launch['server_command'], '--config', file_name])}")
+    script = Path(file_name).with_suffix(".sh").name
+    if record.launch["config"]:
+        lines.append(f"Start it with {script}, which sets all of this, or with")
+        lines.append(f"  {shlex.join([*record.launch['server_command'], '--config', file_name])}")
+    else:
+        lines.append(f"Start it with {script}, which sets all of this; there is nothing for a file to hold.")
     head = "\n".join(f"# {line}".rstrip() for line in lines)
     return f"{head}\n{write_document(_public(record.launch['config']))}"
 
@@ -155,8 +159,7 @@ def script_text(choice: Choice, config_name: str) -> str:
             lines.append(f"export {name}={shlex.quote(value)}")
     words = [
         *(shlex.quote(word) for word in record.launch["server_command"]),
-        "--config",
-        f'"$here/{config_name}"',
+        *(("--config", f'"$here/{config_name}"') if record.launch["config"] else ()),
     ]
     for item in record.launch["config_left_out"]:
         words += [shlex.quote(word) for word in item["words"] if word != REDACTED]
