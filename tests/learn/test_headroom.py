@@ -52,6 +52,31 @@ def test_a_fraction_that_leaves_no_pool_is_avoided() -> None:
     assert model.risks(configured(mem_fraction_static=0.72))[0] > 0.8
 
 
+def test_a_fraction_that_the_engine_chose_and_does_not_say_is_read_off_the_logs() -> None:
+    silent = Observation(0, configured(), log_scores=(0.0,), memory=logged(0.81), resolved={})
+    numbered = Observation(
+        1, configured(mem_fraction_static=0.79), log_scores=(0.0,), memory=logged(0.79), resolved={}
+    )
+    model = Known(silent, numbered)
+
+    low, same, unsaid = model.risks(
+        configured(mem_fraction_static=0.72), configured(mem_fraction_static=0.80), configured()
+    )
+    assert low > 0.8 and same < 0.05 and unsaid < 0.05
+
+
+def test_a_launch_of_which_no_fraction_is_known_teaches_nothing_of_memory() -> None:
+    mute = Observation(0, configured(), log_scores=(0.0,))
+    numbered = Observation(
+        1, configured(mem_fraction_static=0.81), log_scores=(0.0,), memory=logged(0.81), resolved={}
+    )
+    model = Known(mute, numbered)
+
+    assert model.risks(configured(mem_fraction_static=0.72))[0] > 0.8
+    assert model.risks(configured())[0] < 0.2
+    assert model.free_gib(configured()) is None
+
+
 def test_a_death_in_capture_rules_out_what_asks_for_more() -> None:
     death = Death("oom-graph-capture", "graph-capture", shortage_gib=1.0)
     model = Known(

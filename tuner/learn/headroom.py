@@ -3,11 +3,13 @@
 Two figures are predicted with their uncertainty: the room for the KV pool, and what is free once everything
 stands (graphs captured). Of the memory fraction it is known how it acts: the static part grows by the card's
 memory (SGLang 0.5.x: static part = fraction x free memory). What is left of a log is learnt by the additive
-model: graphs by batch size, a draft model, chunks.
+model: graphs by batch size, a draft model, chunks. Where the engine chose the fraction and did not say which,
+the size of its static part tells; where nothing does, such a launch teaches nothing of memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist, median
 
@@ -30,6 +32,8 @@ _LEAST_POOL_GIB = 0.3
 _DIED_SERVING_GIB = -0.3
 """What a server had left that stood, and died under load."""
 _NOISE_GIB = 0.15
+_UNKNOWN = 0.05
+"""The odds of running out of memory where nothing is known of it."""
 _NORMAL = NormalDist()
 
 
@@ -39,6 +43,7 @@ class Headroom:
     def __init__(self, axes: Axes, observations: Sequence[Observation]) -> None:
         self._axes = axes
         self._card_gib = _card_gib(axes, observations)
+        self._unsaid_fraction = _unsaid_fraction(self._card_gib, axes, observations)
         self._free = self._model([(one, _free_gib(one)) for one in observations], -self._card_gib)
         self._pool = self._model([(one, _pool_gib(one)) for one in observations], self._card_gib)
 
@@ -51,14 +56,19 @@ class Headroom:
 
     def predicted_gib(self, configuration: Configuration) -> tuple[float, float] | None:
         """What is free once everything stands, and the sd of that; None before anything is known."""
-        if self._free is None:
+        moved = float(self._moved(-self._card_gib, [configuration])[0])
+        if self._free is None or math.isnan(moved):
             return None
         rows = self._axes.rows([configuration])
         found = self._free.predict(rows, rows)
-        return float(found.mean[0] + self._moved(-self._card_gib, [configuration])[0]), float(found.sd[0])
+        return float(found.mean[0]) + moved, float(found.sd[0])
 
     def _model(self, known: list[tuple[Observation, float | None]], slope: float) -> Additive | None:
-        seen = [(one.configuration, gib) for one, gib in known if gib is not None]
+        seen = [
+            (one.configuration, gib)
+            for one, gib in known
+            if gib is not None and not np.isnan(self._moved(slope, [one.configuration])[0])
+        ]
         if not seen:
             return None
         configurations = [configuration for configuration, _ in seen]
@@ -74,31 +84,52 @@ class Headroom:
 
     def _short(self, model: Additive | None, slope: float, rows: Rows, least_gib: float) -> Floats:
         if model is None:
-            return np.full(len(rows), 0.05)
+            return np.full(len(rows), _UNKNOWN)
         found = model.predict(rows, self._axes.rows(rows.configurations[:1]))
         mean = found.mean + self._moved(slope, rows.configurations)
         return np.array(
             [
-                _NORMAL.cdf((least_gib - there) / sd)
+                _UNKNOWN if math.isnan(there) else _NORMAL.cdf((least_gib - there) / sd)
                 for there, sd in zip(mean, np.sqrt(found.sd**2 + 0.2**2), strict=True)
             ]
         )
 
     def _moved(self, slope: float, configurations: Sequence[Configuration]) -> Floats:
-        """What the memory fraction does by itself."""
+        """What the memory fraction does by itself, in GiB; NaN where it matters and nobody knows it."""
+        if not slope:
+            return np.zeros(len(configurations))
         fractions = [self._axes.number(_FRACTION, configuration) for configuration in configurations]
-        return np.array([0.0 if fraction is None else slope * fraction for fraction in fractions])
+        known = [self._unsaid_fraction if fraction is None else fraction for fraction in fractions]
+        return np.array([math.nan if fraction is None else slope * fraction for fraction in known])
 
 
 def _card_gib(axes: Axes, observations: Sequence[Observation]) -> float:
     """The memory that the fraction is a fraction of; 0 where no log tells."""
     found = []
     for one in observations:
-        fraction = one.resolved.get(_FRACTION, axes.number(_FRACTION, one.configuration))
-        weights, pool = one.memory.get("weights_gib"), one.memory.get("kv_cache_gib")
-        if one.death is None and fraction and weights is not None and pool is not None:
-            found.append((weights + one.memory.get("draft_weights_gib", 0.0) + pool) / float(fraction))
+        fraction = one.resolved.get(_FRACTION) or axes.number(_FRACTION, one.configuration)
+        static = _static_gib(one)
+        if fraction and static is not None:
+            found.append(static / float(fraction))
     return median(found) if found else 0.0
+
+
+def _unsaid_fraction(card_gib: float, axes: Axes, observations: Sequence[Observation]) -> float | None:
+    """The fraction that the engine takes where none is given and it does not say which; None if unknown."""
+    found = []
+    for one in observations:
+        static = _static_gib(one)
+        if axes.number(_FRACTION, one.configuration) is None and static is not None and card_gib:
+            found.append(static / card_gib)
+    return median(found) if found else None
+
+
+def _static_gib(one: Observation) -> float | None:
+    """Weights and KV pool of a launch that ran; None where its log does not say."""
+    weights, pool = one.memory.get("weights_gib"), one.memory.get("kv_cache_gib")
+    if one.death is not None or weights is None or pool is None:
+        return None
+    return weights + one.memory.get("draft_weights_gib", 0.0) + pool
 
 
 def _free_gib(one: Observation) -> float | None:
