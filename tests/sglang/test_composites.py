@@ -42,6 +42,20 @@ def test_an_all_reduce_backend_is_set_as_the_version_wants_it(
     assert effect_of("all_reduce", choice, installation) == Effect(flags, variables)
 
 
+def test_a_server_of_few_flags_has_what_they_can_say() -> None:
+    few = help_texts.installed(
+        parse_help("options:\n  --speculative-algorithm NAME\n  --enable-torch-symm-mem\n")
+    )
+    assert effect_of("speculative", "eagle3", few) == Effect((("speculative_algorithm", "EAGLE3"),))
+    assert effect_of("all_reduce", "torch-symm-mem", few) == Effect((("enable_torch_symm_mem", True),))
+    assert effect_of("all_reduce", "pcie-ipc", few) == Effect(
+        (), (("SGLANG_ENABLE_PCIE_IPC_ALLREDUCE", "1"),)
+    )
+    nothing = effect_of("all_reduce", "nccl", few)
+    assert isinstance(nothing, Unavailable)
+    assert "no --disable-custom-all-reduce" in nothing.reason
+
+
 @pytest.mark.parametrize(
     ("name", "choice", "reason"),
     [

@@ -39,9 +39,9 @@ def test_the_servers_own_python_tells_the_version_and_the_help_is_asked_once(tmp
     assert (first.source, again.source) == ("help", "cache")
     assert help_texts.times_asked(tmp_path / "sglang" / "launch_server.py") == 1
     assert again.flags.spelling("mem_fraction_static") == "--mem-fraction-static"
-    assert first.at_least("0.5.12")
+    assert first.can_be("0.5.12")
     assert first.python == again.python == Path(sys.executable)
-    assert not first.at_least("0.5.13")
+    assert not first.can_be("0.5.13")
 
 
 def test_a_console_script_is_asked_through_the_python_it_names(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_program_without_a_version_is_asked_again_when_its_code_changed(tmp_pa
     help_texts.write_fake_server(program, ', "--boundary-reduction"')
     changed = ask(command, tmp_path / "cache")
     assert changed.source == "help"
-    assert changed.at_least("0.5.21")
+    assert changed.can_be("0.5.21")
     assert "judged by its flags" in changed.shown()
 
 
@@ -108,7 +108,7 @@ def test_a_module_of_another_name_works_like_sglang(tmp_path: Path) -> None:
     found = ask((sys.executable, "-m", "lookalike"), tmp_path / "cache", PYTHONPATH=str(tmp_path))
     assert found.version is None
     assert found.python is None, "only SGLang itself can be asked about its arguments"
-    assert found.at_least("0.5.20")
+    assert found.can_be("0.5.20")
 
 
 def test_a_lookalike_is_not_credited_with_the_version_its_python_has(tmp_path: Path) -> None:
@@ -186,7 +186,8 @@ def test_the_version_is_bounded_by_the_flags_that_are_there(words: tuple[str, ..
     assert bounds_by_flags(parse_help(text)).shown() == bounds
 
 
-def test_what_is_not_certain_is_not_claimed() -> None:
-    unknown = help_texts.installed(help_texts.old())
-    assert not unknown.at_least("0.4.6")
-    assert help_texts.installed(help_texts.new()).at_least("0.5.22")
+def test_what_is_not_certain_is_not_ruled_out() -> None:
+    assert help_texts.installed(parse_help("options:\n  --port PORT\n")).can_be("0.5.23")
+    assert help_texts.installed(help_texts.new()).can_be("0.5.22")
+    assert not help_texts.installed(help_texts.old()).can_be("0.5.14"), "its help has the old flags only"
+    assert not help_texts.installed(help_texts.new(), "0.5.12").can_be("0.5.14")

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.sglang import help_texts
 from tuner.errors import InputError
+from tuner.sglang.flags import parse_help
 from tuner.sglang.installation import Installation
 from tuner.sglang.plan import LaunchPlan
 from tuner.sglang.planning import FlagValue, check_space, number_text, plan_launch
@@ -208,6 +209,33 @@ def test_choices_of_composites_that_the_version_lacks_are_listed() -> None:
         "all_reduce": ["pcie-ipc", "torch-symm-mem"],
         "speculative": ["ngram"],
     }
+
+
+def test_a_parameter_that_only_other_versions_have_is_absent() -> None:
+    runner = Choice(name="moe_runner_backend", choices=("auto", "triton"))
+    check = check_space((runner, MEMORY), {}, OLD)
+    assert dict(check.absent) == {"moe_runner_backend": "SGLang 0.5.2 has no flag for it"}
+    mine = Composite(
+        name="mine",
+        choices=("plain", "novel"),
+        effects={"plain": Effect(), "novel": Effect((("moe_runner_backend", "triton"),))},
+    )
+    assert list(check_space((mine,), {}, OLD).unavailable["mine"]) == ["novel"]
+    with pytest.raises(InputError, match="the fixed flag moe_runner_backend"):
+        check_space((), {"moe_runner_backend": "triton"}, OLD)
+
+
+def test_choices_that_a_flag_does_not_list_are_unavailable_unless_they_are_misspelt() -> None:
+    backend = Choice(name="attention_backend", choices=("auto", "triton", "aiter"))
+    check = check_space((backend,), {}, NEW)
+    assert list(check.unavailable["attention_backend"]) == ["aiter"]
+
+
+def test_numbers_of_speculation_that_a_server_has_no_flag_for_are_not_filled_in() -> None:
+    flags = parse_help("options:\n  --speculative-algorithm NAME\n  --speculative-num-steps N\n")
+    chosen: dict[str, Value] = {"speculative": "eagle3", "speculative_num_steps": 2}
+    made = plan(SPECULATIVE, STEPS, chosen=chosen, installation=help_texts.installed(flags))
+    assert words(made) == ["--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "2"]
 
 
 def test_a_composite_without_any_available_choice_is_refused() -> None:

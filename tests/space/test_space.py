@@ -249,6 +249,31 @@ def test_rules_that_name_a_removed_choice_stay() -> None:
     assert ruled.without(OLD).rules == ruled.rules
 
 
+def test_a_parameter_that_cannot_be_had_goes_and_known_good_stay_where_it_is_at_its_default() -> None:
+    whole = space(
+        """
+        parameters:
+          ep_size: {type: choice, choices: [1, 8], default: 1}
+          page_size: {type: choice, choices: [auto, 64], when: ep_size == 8}
+          graphs: {type: integer, low: 1, high: 8}
+        rules: [{forbid: ep_size == 8 and graphs > 4, because: it hung}]
+        known_good:
+          - {name: plain, values: {graphs: 8}}
+          - {name: spread, values: {ep_size: 8, graphs: 2}}
+        """
+    )
+    narrowed = whole.without({}, {"ep_size": "no flag for it", "other": "x"})
+    assert [dimension.name for dimension in narrowed.dimensions] == ["page_size", "graphs"]
+    assert [(known.name, dict(known.values)) for known in narrowed.known_good] == [("plain", {"graphs": 8})]
+    assert narrowed.dropped == (
+        "ep_size: no flag for it",
+        "known-good configuration 'spread': it uses ep_size=8",
+    )
+    assert dict(narrowed.configuration({"page_size": 64, "graphs": 8})) == {"graphs": 8}
+    assert narrowed.broken_rule({"graphs": 8}) is None
+    assert narrowed.size() == 8
+
+
 def test_a_default_that_went_is_no_default_any_more() -> None:
     narrowed = SPACE.without({"all_reduce": {"custom": "gone"}})
     assert narrowed.assignment({})["all_reduce"] == "nccl"

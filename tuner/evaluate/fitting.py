@@ -105,7 +105,7 @@ def fit_to_installation(definition: StudyDefinition, installation: Installation)
     _refuse_lossy(definition)
     if definition.workload.load != "own":
         server_python(definition.server.argv)
-    space = definition.space.without(check.unavailable)
+    space = definition.space.without(check.unavailable, check.absent)
     notes = (*check.notes, *(f"left out of the search: {line}" for line in space.dropped))
     fitted = Fitted(definition, space, installation, notes)
     try:

@@ -95,11 +95,17 @@ def sets_of(name: str) -> tuple[str, ...]:
 
 def _alone(installation: Installation, *switches: str, variables: tuple[tuple[str, str], ...] = ()) -> Effect:
     """These switches, and FlashInfer's fusion off where this version can switch it off."""
-    fusion = (_FUSION_OFF,) if installation.flags.flag(_FUSION_OFF) is not None else ()
-    return Effect(flags=tuple((switch, True) for switch in (*switches, *fusion)), variables=variables)
+    chosen = (*switches, *_if_there(_FUSION_OFF, installation))
+    return Effect(flags=tuple((switch, True) for switch in chosen), variables=variables)
+
+
+def _if_there(switch: str, installation: Installation) -> tuple[str, ...]:
+    return (switch,) if installation.flags.flag(switch) is not None else ()
 
 
 def _nccl(installation: Installation) -> Effect | Unavailable:
+    if installation.flags.flag(_CUSTOM_OFF) is None:
+        return _lacking(_CUSTOM_OFF, "0.4.6", installation)
     return _alone(installation, _CUSTOM_OFF)
 
 
@@ -108,22 +114,23 @@ def _custom(_: Installation) -> Effect | Unavailable:
 
 
 def _pcie_ipc(installation: Installation) -> Effect | Unavailable:
-    if not installation.at_least("0.5.21"):
+    if not installation.can_be("0.5.21"):
         return Unavailable(f"the PCIe-IPC all-reduce came with SGLang 0.5.21; this is {installation.shown()}")
-    return _alone(installation, _CUSTOM_OFF, variables=((PCIE_IPC_VARIABLE, "1"),))
+    others_off = _if_there(_CUSTOM_OFF, installation)
+    return _alone(installation, *others_off, variables=((PCIE_IPC_VARIABLE, "1"),))
 
 
 def _torch_symm_mem(installation: Installation) -> Effect | Unavailable:
     if installation.flags.flag("enable_torch_symm_mem") is None:
         return _lacking("enable_torch_symm_mem", "0.5.3", installation)
-    return _alone(installation, "enable_torch_symm_mem", _CUSTOM_OFF)
+    return _alone(installation, "enable_torch_symm_mem", *_if_there(_CUSTOM_OFF, installation))
 
 
 def _nccl_symm_mem(installation: Installation) -> Effect | Unavailable:
     # Tensors in NCCL's symmetric pool go to NCCL at once; the others would still meet the custom kernel.
     if installation.flags.flag("enable_symm_mem") is None:
         return _lacking("enable_symm_mem", "0.5.0", installation)
-    return _alone(installation, "enable_symm_mem", _CUSTOM_OFF)
+    return _alone(installation, "enable_symm_mem", *_if_there(_CUSTOM_OFF, installation))
 
 
 def _mscclpp(installation: Installation) -> Effect | Unavailable:
@@ -167,7 +174,7 @@ def _speculative(choice: str, installation: Installation) -> Effect | Unavailabl
         raise _no_such_choice(
             SPECULATIVE, choice, [OFF, *_ALGORITHM_SINCE, *(word.lower() for word in listed)]
         )
-    if listed or not installation.at_least(since):
+    if listed or not installation.can_be(since):
         return Unavailable(f"{algorithm} came with SGLang {since}; {installation.shown()} does not have it")
     return Effect(flags=(("speculative_algorithm", algorithm),))
 

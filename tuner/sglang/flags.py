@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 
 from tuner.errors import InputError, did_you_mean
 
@@ -48,6 +49,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "speculative_draft_model_path": ("speculative_draft_model_path", "speculative_draft_model"),
 }
 _CANONICAL_OF = {spelled: name for name, spellings in RENAMED.items() for spelled in spellings}
+_NAMES_FILE = Path(__file__).with_name("flag_names.txt")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ENTRY = re.compile(r"^ {1,8}(?P<invocation>-\S.*?)(?: {2,}(?P<help>\S.*))?$")
@@ -159,6 +161,13 @@ class FlagSet:
 def canonical_name(name: str) -> str:
     """The one name behind any known spelling of it (`tp` → `tp_size`); other names stay as they are."""
     return _CANONICAL_OF.get(_plain(name), _plain(name))
+
+
+@cache
+def names_of_all_versions() -> frozenset[str]:
+    """The canonical names of the flags that SGLang has in some version of 0.4.6 to 0.5.23."""
+    lines = _NAMES_FILE.read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def parse_help(text: str) -> FlagSet:

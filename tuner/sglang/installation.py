@@ -103,10 +103,10 @@ class Installation:
         words = self.command[self.command.index(module) + 1 :] if module else self.command[1:]
         return words[1:] if words[:1] == ("serve",) else words
 
-    def at_least(self, wanted: str) -> bool:
-        """Whether this is version `wanted` or newer; false where that is not certain."""
-        known = parse_version(self.version) if self.version is not None else self.version_bounds.low
-        return known is not None and known >= version(wanted)
+    def can_be(self, wanted: str) -> bool:
+        """Whether this can be version `wanted` or newer: false only where it is certain to be older."""
+        known = parse_version(self.version) if self.version is not None else self.version_bounds.high
+        return known is None or known >= version(wanted)
 
     def shown(self) -> str:
         """For people: `SGLang 0.5.23`, or `SGLang 0.5.21 or newer (judged by its flags)`."""

@@ -16,7 +16,7 @@ from tuner.sglang.composites import (
     is_built_in,
     sets_of,
 )
-from tuner.sglang.flags import Flag, Takes, canonical_name
+from tuner.sglang.flags import Flag, Takes, canonical_name, names_of_all_versions
 from tuner.sglang.installation import Installation
 from tuner.sglang.plan import LaunchPlan
 from tuner.space.configuration import Configuration, Value
@@ -34,10 +34,12 @@ _TREE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 class SpaceCheck:
     """What the installed version makes of a search space.
 
-    `unavailable`: parameter → choice → why this version cannot do it. `notes` are worth telling the user.
+    `unavailable`: parameter → choice → why this version cannot do it; `absent`: the same of whole parameters.
+    `notes` are worth telling the user.
     """
 
     unavailable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -53,9 +55,11 @@ def check_space(
 ) -> SpaceCheck:
     """Hold a space and the fixed flags against the installed version.
 
-    Raises `InputError` for a flag that the version lacks, a value that is not among a flag's choices or of
-    the wrong kind, a flag or variable that is set twice (fixed and tuned, or by two parameters), flags of a
-    server's place, and a composite of which no choice is available.
+    A parameter whose flag SGLang has in other versions only is `absent`, and so is a choice that resembles
+    none of those that are listed `unavailable`.
+    Raises `InputError` for a flag that no version has, a fixed flag that this one lacks, a value that is
+    misspelt or of the wrong kind, a flag or variable that is set twice (fixed and tuned, or by two
+    parameters), flags of a server's place, and a composite of which no choice is available.
     """
     owners: dict[str, str] = {}
     notes: list[str] = []
@@ -69,26 +73,42 @@ def check_space(
         _claim(owners, name, "the fixed variables")
 
     unavailable: dict[str, dict[str, str]] = {}
+    absent: dict[str, str] = {}
     for parameter in parameters:
         for owned in _sets(parameter, installation):
             _claim(owners, owned, f"the parameter {parameter.name}")
         if isinstance(parameter, Composite):
             lacking = _check_composite(parameter, installation)
-            if lacking:
-                unavailable[parameter.name] = lacking
-        elif not parameter.is_variable:
-            _check_flag(parameter, installation)
+        elif parameter.is_variable:
+            continue
+        elif _is_of_another_version(parameter.name, installation):
+            absent[parameter.name] = f"{installation.shown()} has no flag for it"
+            continue
+        else:
+            lacking = _check_flag(parameter, installation)
+        if lacking:
+            unavailable[parameter.name] = lacking
     notes += _speculation_notes(parameters, owners)
-    return SpaceCheck(unavailable, tuple(notes))
+    return SpaceCheck(unavailable, absent, tuple(notes))
 
 
-def _check_flag(parameter: Integer | Float | Choice | Boolean, installation: Installation) -> None:
+def _is_of_another_version(name: str, installation: Installation) -> bool:
+    return installation.flags.flag(name) is None and canonical_name(name) in names_of_all_versions()
+
+
+def _check_flag(parameter: Integer | Float | Choice | Boolean, installation: Installation) -> dict[str, str]:
+    """The choices that this version's flag does not list, with the reason."""
     flag = _known(parameter.name, installation, f"the parameter {parameter.name}")
+    lacking: dict[str, str] = {}
     if isinstance(parameter, Boolean):
         _words(parameter.name, True, flag)
     elif isinstance(parameter, Choice):
         for value in parameter.choices:
-            if value != AUTO:
+            if value == AUTO:
+                continue
+            if flag.choices and nearest(str(value), flag.choices) is None:
+                lacking[str(value)] = f"{installation.shown()} lists no such choice of {flag.names[0]}"
+            else:
                 _words(parameter.name, value, flag)
     elif flag.takes is Takes.NONE:
         raise InputError(
@@ -98,6 +118,7 @@ def _check_flag(parameter: Integer | Float | Choice | Boolean, installation: Ins
     elif flag.choices:
         for value in (parameter.low, parameter.high):
             _words(parameter.name, value, flag)
+    return lacking
 
 
 def _check_composite(parameter: Composite, installation: Installation) -> dict[str, str]:
@@ -107,6 +128,9 @@ def _check_composite(parameter: Composite, installation: Installation) -> dict[s
             continue
         if choice in parameter.effects:
             for name, value in parameter.effects[choice].flags:
+                if _is_of_another_version(name, installation):
+                    lacking[choice] = f"{installation.shown()} has no flag for {name}"
+                    break
                 flag = _known(name, installation, f"{parameter.name}={choice}")
                 _words(name, value, flag)
             continue
@@ -202,7 +226,7 @@ def plan_launch(
             variables[parameter.name] = _variable_text(chosen)
         else:
             _set(flags, parameter.name, chosen, installation)
-    _complete_speculation(flags)
+    _complete_speculation(flags, installation)
     rendered: list[tuple[str, tuple[str, ...]]] = []
     for name, value in flags.items():
         rendered += _words(name, value, _known(name, installation, name))
@@ -225,7 +249,7 @@ def _set(flags: dict[str, FlagValue], name: str, value: FlagValue, installation:
     flags[canonical] = value
 
 
-def _complete_speculation(flags: dict[str, FlagValue]) -> None:
+def _complete_speculation(flags: dict[str, FlagValue], installation: Installation) -> None:
     algorithm = str(flags.get("speculative_algorithm", OFF)).upper()
     if algorithm == OFF.upper():
         for name in [name for name in flags if name.startswith("speculative_")]:
@@ -234,8 +258,13 @@ def _complete_speculation(flags: dict[str, FlagValue]) -> None:
     steps = flags.get("speculative_num_steps")
     if algorithm not in _TREE_ALGORITHMS or isinstance(steps, (tuple, str)) or steps is None:
         return
-    if flags.setdefault("speculative_eagle_topk", 1) in (1, "1"):
-        flags["speculative_num_draft_tokens"] = int(steps) + 1
+    completed = {**flags}
+    if completed.setdefault("speculative_eagle_topk", 1) in (1, "1"):
+        completed["speculative_num_draft_tokens"] = int(steps) + 1
+    # A stand-in for SGLang may do without the numbers that follow from the steps.
+    flags.update(
+        {name: value for name, value in completed.items() if installation.flags.flag(name) is not None}
+    )
 
 
 # --- words -----------------------------------------------------------------------------------------------

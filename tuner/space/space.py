@@ -174,17 +174,24 @@ class SearchSpace:
             more = values if value == AUTO else {**values, first.name: value}
             yield from self._combinations(rest, more)
 
-    def without(self, unavailable: Mapping[str, Mapping[str, str]]) -> SearchSpace:
-        """The same space without choices that cannot be had here: parameter → choice → reason.
+    def without(
+        self, unavailable: Mapping[str, Mapping[str, str]], absent: Mapping[str, str] | None = None
+    ) -> SearchSpace:
+        """The same space without choices that cannot be had here (parameter → choice → reason), and without
+        the parameters of which nothing can (`absent`: parameter → reason).
 
         Known-good configurations that use one of them go too; `dropped` of the new space names everything
-        that went. Parameters and choices the space does not have are passed over.
+        that went. Parameters and choices the space does not have are passed over. An absent parameter that
+        conditions or rules name is for them what it is where it is left out.
 
         Raises `InputError` where a parameter is left without any choice.
         """
+        gone = {one.name: one for one in self.parameters if one.name in (absent or {})}
         parameters: list[Parameter] = []
-        dropped: list[str] = []
+        dropped = [f"{name}: {reason}" for name, reason in (absent or {}).items() if name in gone]
         for parameter in self.parameters:
+            if parameter.name in gone:
+                continue
             reasons = unavailable.get(parameter.name, {})
             if not isinstance(parameter, (Choice, Composite)) or not reasons:
                 parameters.append(parameter)
@@ -194,14 +201,16 @@ class SearchSpace:
             dropped += lines
         kept: list[KnownGood] = []
         for known in self.known_good:
-            used = _uses(known.values, unavailable)
+            used = _uses(known.values, unavailable) or _sets(known.values, gone)
             if used is None:
-                kept.append(known)
+                left = {name: value for name, value in known.values.items() if name not in gone}
+                kept.append(replace(known, values=Configuration(left)))
             else:
                 dropped.append(f"known-good configuration '{known.name}': it uses {used}")
         return replace(
             self,
             parameters=tuple(parameters),
+            conditions={name: one for name, one in self.conditions.items() if name not in gone},
             known_good=tuple(kept),
             dropped=(*self.dropped, *dropped),
         )
@@ -258,5 +267,14 @@ def _uses(values: Configuration, unavailable: Mapping[str, Mapping[str, str]]) -
     for name, choices in unavailable.items():
         value = values.get(name)
         if value is not None and any(same(str(value), choice) for choice in choices):
+            return f"{name}={value}"
+    return None
+
+
+def _sets(values: Configuration, gone: Mapping[str, Parameter]) -> str | None:
+    """The first of these parameters that a configuration sets to something else than its default."""
+    for name, parameter in gone.items():
+        value = values.get(name)
+        if value is not None and not (parameter.default is not None and same(value, parameter.default)):
             return f"{name}={value}"
     return None
