@@ -23,6 +23,7 @@ WITH_EXTRAS = (
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 OF_LENGTH = PLAIN_HEAD + f"CONTENT-LENGTH: {len(STREAM)}\r\n\r\n".encode() + STREAM
 UNTIL_CLOSE = PLAIN_HEAD + b"\r\n" + STREAM
+WINDOWS_LINES = UNTIL_CLOSE.replace(STREAM, STREAM.replace(b"\n", b"\r\n"))
 
 
 def read(wire: bytes, cuts: list[int]) -> tuple[EventReader, list[bytes]]:
@@ -43,8 +44,16 @@ def read(wire: bytes, cuts: list[int]) -> tuple[EventReader, list[bytes]]:
         (WITH_EXTRAS, True),
         (OF_LENGTH, True),
         (UNTIL_CLOSE, False),
+        (WINDOWS_LINES, False),
     ],
-    ids=["two events in a chunk", "events across chunks", "extensions and trailer", "length", "until close"],
+    ids=[
+        "two events in a chunk",
+        "events across chunks",
+        "extensions and trailer",
+        "length",
+        "until close",
+        "CR LF",
+    ],
 )
 @given(cuts=st.lists(st.integers(min_value=0), max_size=40))
 def test_any_split_of_the_bytes_gives_the_same_events(wire: bytes, complete: bool, cuts: list[int]) -> None:

@@ -134,6 +134,17 @@ def test_old_and_new_paths_are_found(known: str, status: int) -> None:
             ServerClient(url).model_info()
 
 
+@pytest.mark.parametrize(
+    ("posted", "got", "flushed"), [(405, 200, True), (501, 400, False), (404, 404, True)]
+)
+def test_a_cache_is_flushed_by_whatever_call_there_is(posted: int, got: int, flushed: bool) -> None:
+    def answer(method: str, *_: Any) -> Answer:
+        return (posted if method == "POST" else got), ""
+
+    with server(answer) as url:
+        assert ServerClient(url).flush_cache() is flushed
+
+
 @pytest.mark.parametrize(("status", "flushed"), [(200, True), (400, False)])
 def test_a_busy_server_refuses_to_flush(status: int, flushed: bool) -> None:
     with server(always(status, "")) as url:

@@ -19,8 +19,8 @@ class EventReader:
 
     `status` is 0 until the status line was read. The body may be chunked, of a known length or
     ended by the close of the connection; `complete` turns true where the first two say so. Events end with
-    an empty line (`\\n\\n`, as SGLang writes them). The body of a response that is none comes out through
-    `error_body`, cut to 2,000 bytes.
+    an empty line: `\\n\\n`, as SGLang writes them, or `\\r\\n\\r\\n`. The body of a response that is none
+    comes out through `error_body`, cut to 2,000 bytes.
     """
 
     __slots__ = (
@@ -164,7 +164,10 @@ class EventReader:
         if not self._is_events:
             self.error_body = (self.error_body + body)[:_ERROR_BODY_BYTES]
             return []
-        events = (self._rest + body).split(b"\n\n")
+        text = self._rest + body
+        if b"\r" in text:  # JSON has no bare line end, so this is one of an event
+            text = text.replace(b"\r\n", b"\n")
+        events = text.split(b"\n\n")
         self._rest = events.pop()
         return events
 

@@ -14,6 +14,7 @@ _QUICK_S = 5.0
 _INFO_S = 30.0
 _HEALTH_S = 25.0
 """`/health` generates a token and gives up by itself after 20 s."""
+_NO_SUCH_CALL = (requests.codes.not_found, requests.codes.method_not_allowed, requests.codes.not_implemented)
 
 
 class EndpointError(TunerError):
@@ -87,8 +88,16 @@ class ServerClient:
         return self._first_of(("/model_info", "/get_model_info"), timeout_s)
 
     def flush_cache(self, timeout_s: float = _INFO_S) -> bool:
-        """Empty the prefix cache. False where the server refuses because requests are running."""
+        """Empty the prefix cache. False where the server refuses because requests are running.
+
+        A server that has no such call (all versions of SGLang have it, by POST and by GET) has nothing to
+        empty as far as anybody can tell: whether a prompt came from a cache is counted with its answer.
+        """
         reply = self._call("POST", "/flush_cache", timeout_s)
+        if reply.status_code in _NO_SUCH_CALL:
+            reply = self._call("GET", "/flush_cache", timeout_s)
+        if reply.status_code in _NO_SUCH_CALL:
+            return True
         if reply.status_code == requests.codes.bad_request:
             return False
         self._check(reply, "/flush_cache")
