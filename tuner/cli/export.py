@@ -37,13 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
     choice = choose(read_records(folder), read_verdict(folder), read_expected(folder))
     if arguments.minimal:
         choice = _minimal(arguments.study, folder, choice)
-    write_choice(choice, target)
+    script = write_choice(choice, target)
     sys.stdout.write(
         f"{target}: trial {choice.record.trial} on {choice.record.label}, "
         f"{choice.standing.shown}, {choice.gain}\n"
         + (f"changed: {choice.derived}\n" if choice.derived else "")
         + f"confirmed: {choice.certainty}\n"
-        f"{target.with_suffix('.sh')}: starts it, the environment included\n"
+        + (f"{script}: starts it, the environment included\n" if script is not None else "")
     )
     return EXIT_DONE
 
@@ -60,7 +60,7 @@ def _minimal(study: str, folder: Path, choice: Choice) -> Choice:
     if launched is not None and launched.score is not None:
         return Choice(Standing(launched, (launched.score,)), None, derived)
     parameters = [one for one in found.space.parameters if one.name in smaller.left_out]
-    launch = launch_without(best.launch, parameters, smaller.configuration)
+    launch = launch_without(best.launch, parameters, smaller.configuration) if best.launch else {}
     record = replace(best, launch=launch, configuration=smaller.configuration.to_json())
     standing = replace(choice.standing, record=record)
     return replace(choice, standing=standing, derived=derived, predicted=True)

@@ -162,7 +162,8 @@ def _conclude(
     why = in_short(explanation)
     if why:
         printer.line(f"what its values give: {why} (python -m tuner explain {definition.folder} tells more)")
-    printer.line(f"exported: {definition.folder / 'best.yaml'} and best.sh beside it")
+    script = " and best.sh beside it" if (definition.folder / "best.sh").exists() else ""
+    printer.line(f"exported: {definition.folder / 'best.yaml'}{script}")
     return EXIT_DONE
 
 

@@ -3,6 +3,9 @@
 The YAML file is what `python -m sglang.launch_server --config best.yaml` takes. The script sets the
 environment as well, since a winner may live there alone (NCCL, PCIe-IPC all-reduce), and passes the flags
 that such a file refuses: all of them, and no file, where the server takes none.
+
+An evaluator of one's own may launch no server at all, and then nothing is there to be started: the file holds
+the values of the parameters, and there is no script.
 """
 
 from __future__ import annotations
@@ -90,19 +93,22 @@ def write_exports(
     verdict: Verdict | None = None,
     expected: Expected | None = None,
 ) -> Choice:
-    """Write the choice to `target` (YAML) and to the same name with `.sh`. Raises as `choose` does."""
+    """Write the choice as `write_choice` does. Raises as `choose` does."""
     choice = choose(records, verdict, expected)
     write_choice(choice, target)
     return choice
 
 
-def write_choice(choice: Choice, target: Path) -> None:
-    """Write it to `target` (YAML) and to the same name with `.sh`."""
+def write_choice(choice: Choice, target: Path) -> Path | None:
+    """Write it to `target` (YAML) and, where there is a launch to repeat, a script with `.sh`: its path."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _replace(target, config_text(choice, target.name))
+    if not choice.record.launch:
+        return None
     script = target.with_suffix(".sh")
     _replace(script, script_text(choice, target.name))
     script.chmod(0o755)
+    return script
 
 
 def config_text(choice: Choice, file_name: str = "best.yaml") -> str:
@@ -126,6 +132,9 @@ def config_text(choice: Choice, file_name: str = "best.yaml") -> str:
         lines.append("The environment has to be set as well:")
         lines += [f"  export {name}={_quoted(name, value)}" for name, value in variables.items()]
         lines.append("")
+    if not record.launch:
+        lines.append("No launch was shown, so these are the values of the parameters.")
+        return _commented(lines, {**record.configuration})
     left_out = record.launch["config_left_out"]
     for reason in dict.fromkeys(item["reason"] for item in left_out):
         lines.append(f"Not possible in this file, to be given on the command line ({reason}):")
@@ -137,8 +146,12 @@ def config_text(choice: Choice, file_name: str = "best.yaml") -> str:
         lines.append(f"  {shlex.join([*record.launch['server_command'], '--config', file_name])}")
     else:
         lines.append(f"Start it with {script}, which sets all of this; there is nothing for a file to hold.")
+    return _commented(lines, _public(record.launch["config"]))
+
+
+def _commented(lines: Sequence[str], content: dict[str, object]) -> str:
     head = "\n".join(f"# {line}".rstrip() for line in lines)
-    return f"{head}\n{write_document(_public(record.launch['config']))}"
+    return f"{head}\n{write_document(content)}"
 
 
 def script_text(choice: Choice, config_name: str) -> str:

@@ -147,7 +147,9 @@ def _output(output: dict[str, Any]) -> str:
 
 
 def _command(record: TrialRecord) -> str:
-    """One flag a line, so that the page stays narrow."""
+    """One flag a line, so that the page stays narrow; empty where no launch was shown."""
+    if not record.launch:
+        return ""
     command = str(record.launch["command"]).replace(" --", " \\\n  --")
     return f"```sh\n{command}\n```"
 

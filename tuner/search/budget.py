@@ -27,9 +27,10 @@ class Spent:
     def of(cls, records: Sequence[TrialRecord]) -> Spent:
         """Added up from the records; a trial that was launched twice counts twice.
 
-        A trial that was interrupted, or that the box could not run at all, costs nothing of the budget.
+        A trial that was interrupted, or that the box could not run at all, costs nothing of the budget. One
+        that has an outcome does, whether or not its evaluator showed a launch.
         """
-        launched = [record for record in records if record.launch and record.state in _LAUNCHED]
+        launched = [record for record in records if record.state in _LAUNCHED]
         return cls(
             launches=sum(1 + len(record.attempts) for record in launched),
             seconds=sum(record.took_s or 0.0 for record in launched),

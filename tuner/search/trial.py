@@ -99,11 +99,26 @@ class TrialRunner:
             infeasible=shown_excesses(definition, outcome.facts, measurement),
         )
 
-    def _evaluate(self, request: Request, listener: Listener) -> Outcome:
-        """The one place where an unexpected exception becomes an outcome: no trial may end the study."""
+    def _evaluate(self, request: Request, listener: _Both) -> Outcome:
+        """The one place where an unexpected exception becomes an outcome: no trial may end the study.
+
+        An evaluator need not tell anything on the way, nor how long it took: its outcome is heard and timed
+        here where it was not.
+        """
         started_s = self._clock.monotonic_s()
+        listener.heard = False
+        outcome = self._outcome(request, listener)
+        if not outcome.took_s:
+            outcome = replace(outcome, took_s=self._clock.monotonic_s() - started_s)
+        if not listener.heard:
+            listener.on_outcome(request, outcome)
+        return outcome
+
+    def _outcome(self, request: Request, listener: Listener) -> Outcome:
         try:
-            return self._evaluator.evaluate(request, listener)
+            outcome = self._evaluator.evaluate(request, listener)
+            if not isinstance(outcome, Outcome):
+                raise TypeError(f"the evaluator returned {type(outcome).__name__}, which is no Outcome")
         except TunerError:
             raise
         except Exception as error:  # noqa: BLE001
@@ -115,9 +130,8 @@ class TrialRunner:
                 f"an error of the tuner itself: {type(error).__name__}: {error}",
                 evidence=told,
             )
-            outcome = Outcome(failure=failure, took_s=self._clock.monotonic_s() - started_s)
-            listener.on_outcome(request, outcome)
-            return outcome
+            return Outcome(failure=failure)
+        return outcome
 
 
 def _compiled_s(outcome: Outcome) -> float:
@@ -127,10 +141,11 @@ def _compiled_s(outcome: Outcome) -> float:
 
 
 class _Both(Listener):
-    """Passes everything on to two listeners, the record first."""
+    """Passes everything on to two listeners, the record first; `heard` says whether of an outcome."""
 
     def __init__(self, first: Listener, second: Listener) -> None:
         self._listeners = (first, second)
+        self.heard = False
 
     def on_launch(self, request: Request, launch: LaunchShown) -> None:
         for listener in self._listeners:
@@ -145,5 +160,6 @@ class _Both(Listener):
             listener.on_level(request, sample, summary)
 
     def on_outcome(self, request: Request, outcome: Outcome) -> None:
+        self.heard = True
         for listener in self._listeners:
             listener.on_outcome(request, outcome)
