@@ -47,6 +47,15 @@ def test_when_it_ends(promises: list[float | None], proposed: int, ends: bool) -
         assert "promises more than 0.10%" in reason and "launches differ by (1.2%)" in reason
 
 
+def test_it_does_not_end_while_it_proposes_only_what_is_sure_to_run() -> None:
+    """After a hang of hours a promise says what is left of the safe, not what is left."""
+    hung = [*records(20)]
+    hung[-1] = replace(hung[-1], state="pruned", took_s=7200.0)
+    assert not nothing_left([0.001] * 9, hung, HERE.objective, HERE.space)
+    hung[-1] = replace(hung[-1], took_s=60.0)
+    assert nothing_left([0.001] * 9, hung, HERE.objective, HERE.space)
+
+
 def test_a_trade_off_never_ends_so() -> None:
     objective = replace(HERE.objective, goals=HERE.objective.goals * 2)
     assert not nothing_left([0.001] * 9, records(20), objective, HERE.space)

@@ -17,6 +17,7 @@ from tuner.learn.headroom import Headroom
 from tuner.learn.limits import Limits
 from tuner.learn.observation import Observation
 from tuner.learn.speed import Canonical, Speed
+from tuner.learn.survival import Survival
 from tuner.space.configuration import Configuration
 from tuner.space.space import SearchSpace
 
@@ -27,10 +28,8 @@ _FEW = 80
 _SWEEPS = 4
 """Of a few launches each has to tell what there is to tell: one sweep a launch is slow to give up hopes."""
 _UNKNOWN_LAUNCH_S = 600.0
-_LOSSES = 0.08
+LOSSES = 0.08
 """The share of the time that may go into launches that die."""
-_SAFE = 0.95
-"""Odds of running at which a launch is worth its time even where losses are at their limit."""
 _NORMAL = NormalDist()
 
 
@@ -74,6 +73,7 @@ class Promise:
         self._axes = Axes(space, observations)
         self._culprits = Culprits(space, everything, [one for study in lesson.past for one in study])
         self._headroom = Headroom(self._axes, observations)
+        self._survival = Survival(self._axes, observations)
         self._measured = [one for one in observations if one.death is None]
         self.speed: Speed | None = None
         self.fitted = fitted
@@ -98,13 +98,16 @@ class Promise:
         self._spent_s = sum(one.took_s for one in everything)
         self._lost_s = sum(one.took_s for one in everything if one.death is not None)
         self._launch_s = max(1.0, self._spent_s / len(everything)) if everything else _UNKNOWN_LAUNCH_S
+        deaths = sum(one.death is not None for one in everything)
+        self._death_s = self._lost_s / deaths if deaths else self._launch_s
         self._incumbent = next(iter(self.leaders(1)), None)
 
     def of(self, configurations: Sequence[Configuration]) -> Floats:
         """The promise of each: a gain (logarithm of the speed) per usual launch, or odds before anything was
         measured."""
         rows = self._axes.rows([self._canonical(configuration) for configuration in configurations])
-        runs: Floats = (1.0 - self._headroom.risk(rows)) * np.array(
+        lives = (1.0 - self._headroom.risk(rows)) * (1.0 - self._survival.risk(rows))
+        runs: Floats = lives * np.array(
             [1.0 - self._culprits.risk(configuration) for configuration in configurations]
         )
         if self.speed is None or self._incumbent is None:
@@ -135,9 +138,16 @@ class Promise:
         return odds
 
     def _affordable(self, runs: Floats) -> Floats:
-        """1 where the launches that die are expected to keep to their share of the time, else much less."""
-        lost = (self._lost_s + (1.0 - runs) * self._launch_s) / (self._spent_s + self._launch_s)
-        return np.where((lost <= _LOSSES) | (runs >= _SAFE), 1.0, 0.02 * runs)
+        """1 where the launches that die are expected to keep to their share of the time, else much less.
+
+        That is so as long as they have not used it up, and for a launch that is itself expected to lose no
+        more than that share of its time: it brings the share down. To launch nothing but what is sure to run
+        would cost all the rest of the time, for next to nothing.
+        """
+        dying_s = (1.0 - runs) * self._death_s
+        lost = (self._lost_s + dying_s) / (self._spent_s + self._launch_s)
+        own = dying_s / (dying_s + runs * self._launch_s)
+        return np.where((lost <= LOSSES) | (own <= LOSSES), 1.0, 0.02 * runs)
 
 
 def _comparable(past: Sequence[Sequence[Observation]], goals: int) -> tuple[tuple[Observation, ...], ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner.learn.promise import LOSSES
 from tuner.measure.objective import Objective
-from tuner.results.record import COMPLETE, TrialRecord
+from tuner.results.record import COMPLETE, PRUNED, TrialRecord
 from tuner.search.confirming import study_noise
 from tuner.search.roles import SEARCH
 from tuner.space.space import SearchSpace
@@ -27,11 +28,15 @@ def nothing_left(
 
     `promises` are what the sampler expected each of its proposals to gain on the best (logarithm of the
     speed), None where it did not say; the latest stands last. A trade-off of goals never ends so, since a
-    promise is about one weighing of them.
+    promise is about one weighing of them; and no search does while launches that died have taken more than
+    their share of the time, since what promises more is then passed over for what is sure to run.
     """
     proposed = [record for record in records if record.role == SEARCH and record.state == COMPLETE]
     least = max(_LEAST_LAUNCHES, len(space.parameters))
     if len(objective.goals) > 1 or len(proposed) < least or len(promises) < _PATIENCE:
+        return ""
+    taken_s = sum(record.took_s or 0.0 for record in records)
+    if sum(record.took_s or 0.0 for record in records if record.state == PRUNED) > LOSSES * taken_s:
         return ""
     noise = study_noise(records, objective)
     enough = min(_MOST, _OF_NOISE * noise.sd)
