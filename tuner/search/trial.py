@@ -114,11 +114,9 @@ class TrialRunner:
             listener.on_outcome(request, outcome)
         return outcome
 
-    def _outcome(self, request: Request, listener: Listener) -> Outcome:
+    def _outcome(self, request: Request, listener: _Both) -> Outcome:
         try:
-            outcome = self._evaluator.evaluate(request, listener)
-            if not isinstance(outcome, Outcome):
-                raise TypeError(f"the evaluator returned {type(outcome).__name__}, which is no Outcome")
+            return _an_outcome(self._evaluator.evaluate(request, listener))
         except TunerError:
             raise
         except Exception as error:  # noqa: BLE001
@@ -130,8 +128,14 @@ class TrialRunner:
                 f"an error of the tuner itself: {type(error).__name__}: {error}",
                 evidence=told,
             )
+            listener.heard = False  # whatever it said of an outcome, this is what became of it
             return Outcome(failure=failure)
-        return outcome
+
+
+def _an_outcome(found: object) -> Outcome:
+    if not isinstance(found, Outcome):
+        raise TypeError(f"the evaluator returned {type(found).__name__}, which is no Outcome")
+    return found
 
 
 def _compiled_s(outcome: Outcome) -> float:
