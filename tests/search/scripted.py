@@ -21,6 +21,7 @@ from tuner.search.store import StudyStore
 from tuner.sglang.phases import Phase
 from tuner.space.configuration import Configuration
 from tuner.space.reading import parse_space
+from tuner.space.space import KnownGood
 from tuner.study.definition import StudyDefinition, parse_definition
 
 SPACE = """
@@ -116,12 +117,13 @@ class Run:
         owner: str = "me",
         alive: Callable[[str], bool] = lambda _: False,
         past: Sequence[PastStudy] = (),
+        prior: Sequence[KnownGood] = (),
     ) -> None:
         self.definition = definition(folder, study, space)
         self.clock = ManualClock()
         self.evaluator = ScriptedEvaluator(script, self.clock)
         self.store = StudyStore(
-            self.definition, self.definition.space, owner=owner, is_alive=alive, past=past
+            self.definition, self.definition.space, owner=owner, is_alive=alive, past=past, prior=prior
         )
         self.search = Search(self.definition, self.store, self.evaluator, self.clock, SearchListener())
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tuner.cli.assembly import Assembly, assemble, keep_platform
 from tuner.cli.explain import in_short
 from tuner.cli.progress import ProgressPrinter
+from tuner.clock import SystemClock
 from tuner.errors import EXIT_DONE, NothingRan
 from tuner.launch.owner import is_owner_alive, this_owner
 from tuner.results.export import choose
@@ -18,7 +19,8 @@ from tuner.search.admission import Admission
 from tuner.search.budget import BudgetKeeper
 from tuner.search.explain import explain
 from tuner.search.loop import Search, SearchEnd
-from tuner.search.past import PastStudy, read_past, told
+from tuner.search.past import read_past, told
+from tuner.search.prior import ask_prior
 from tuner.search.reference import nearest_miss
 from tuner.search.samplers import check_sampler
 from tuner.search.store import StudyStore
@@ -61,13 +63,17 @@ def run(arguments: argparse.Namespace) -> int:
         width=shutil.get_terminal_size().columns,
     )
     past = read_past(definition, parts.platform)
-    _introduce(printer, definition, parts, past, in_full=arguments.dry_run)
+    prior = ask_prior(definition, parts.space, parts.platform, SystemClock())
+    notes = (*told(past), *prior.told)
+    _introduce(printer, definition, parts, notes, in_full=arguments.dry_run)
     if arguments.dry_run:
         try:
             return _show_plans(printer, definition, parts)
         finally:
             parts.close()
-    store = StudyStore(definition, parts.space, owner=owner, is_alive=is_owner_alive, past=past)
+    store = StudyStore(
+        definition, parts.space, owner=owner, is_alive=is_owner_alive, past=past, prior=prior.given
+    )
     if parts.platform is not None:
         keep_platform(parts.platform, definition.folder)
         store.remarks = tuple(finding.shown() for finding in parts.platform.warnings)
@@ -87,7 +93,7 @@ def _introduce(
     printer: ProgressPrinter,
     definition: StudyDefinition,
     parts: Assembly,
-    past: Sequence[PastStudy],
+    notes: Sequence[str],
     *,
     in_full: bool,
 ) -> None:
@@ -102,7 +108,7 @@ def _introduce(
     )
     printer.line(f"  server: {parts.server}")
     printer.line(f"  results: {definition.folder}")
-    for note in (*told(past), *parts.notes):
+    for note in (*notes, *parts.notes):
         printer.line(f"  {note}")
     if parts.platform is None:
         return

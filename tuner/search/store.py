@@ -64,8 +64,9 @@ class StudyStore:
     """The study of a definition in its Optuna storage.
 
     `owner` names this process so that a trial left RUNNING by a dead one can be told from one that another
-    worker is busy with (`is_alive`). `past` are earlier studies to learn from. `remarks` about the box are
-    shown with the study; `admission` decides whether what the rules allow is launched.
+    worker is busy with (`is_alive`). `past` are earlier studies to learn from, `prior` is what else is to be
+    tried early. `remarks` about the box are shown with the study; `admission` decides whether what the rules
+    allow is launched.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class StudyStore:
         is_alive: Callable[[str], bool],
         inner: optuna.samplers.BaseSampler | None = None,
         past: Sequence[PastStudy] = (),
+        prior: Sequence[KnownGood] = (),
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -91,7 +93,7 @@ class StudyStore:
         self._known: set[str] = set()
         directions = definition.objective.directions
         self._past = tuple(study.observations(space, directions) for study in past)
-        self._best_of_past = best_of_past(past, space, definition)
+        self._tried_early = (*best_of_past(past, space, definition), *prior)
         self._study = open_study(definition, space)
         self._artifacts = open_artifacts(definition)
         seed = definition.seed + len(self._study.get_trials(deepcopy=False))
@@ -316,7 +318,7 @@ class StudyStore:
             return
         fresh = [
             known
-            for known in (*self._space.known_good, *self._best_of_past)
+            for known in (*self._space.known_good, *self._tried_early)
             if self._fingerprint(known.values) not in self._known and not self._is_ruled_out(known.values)
         ]
         # All at once: to ask SGLang takes a start of its own.

@@ -28,6 +28,9 @@ PYTHON = "{python}"
 SAMPLERS = ("surrogate", "tpe", "random", "gp")
 """What may propose configurations: the program's own sampler, or one of Optuna's."""
 
+PRIORS = ("aiconfigurator",)
+"""Programs that may rank what is tried early."""
+
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _FLAG = re.compile(r"^[a-z][a-z0-9_]*$")
@@ -132,7 +135,8 @@ class StudyDefinition:
     """A study: what is searched, on which server, under which load, for what, and for how long.
 
     With `preflight`, configurations that cannot run are refused before they are launched. `warm_start` are
-    the results of earlier studies to learn from; they are no part of the identity.
+    the results of earlier studies to learn from, `prior` names a program that ranks what is tried early;
+    they are no part of the identity.
     """
 
     name: str
@@ -150,6 +154,7 @@ class StudyDefinition:
     preflight: bool
     sampler: str = "surrogate"
     warm_start: tuple[Path, ...] = ()
+    prior: str | None = None
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same study: results are comparable exactly while this is unchanged."""
@@ -181,7 +186,7 @@ def _redacted_flags(flags: Mapping[str, FlagValue]) -> dict[str, Any]:
 
 _TOP = (
     "name", "search_space", "server", "workload", "objective", "least", "guard", "baseline", "budget",
-    "storage", "seed", "sampler", "folder", "preflight", "warm_start",
+    "storage", "seed", "sampler", "folder", "preflight", "warm_start", "prior",
 )  # fmt: skip
 _SERVER = (
     "command", "label", "model", "gpus", "flags", "environment", "inherit_environment", "ready_limit_s",
@@ -219,6 +224,7 @@ def parse_definition(
         preflight=keys["preflight"].boolean() if "preflight" in keys else True,
         sampler=keys["sampler"].text(one_of=SAMPLERS) if "sampler" in keys else StudyDefinition.sampler,
         warm_start=warm_start,
+        prior=keys["prior"].text(one_of=PRIORS) if "prior" in keys else None,
     )
 
 

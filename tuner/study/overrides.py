@@ -36,6 +36,7 @@ OVERRIDES = (
     Override("--seed", "seed", "seed of sampler and prompts"),
     Override("--sampler", "sampler", "what proposes: surrogate, tpe, random or gp", "text", "NAME"),
     Override("--warm-start", "warm_start", "earlier studies to learn from", "list", "STUDY"),
+    Override("--prior", "prior", "what ranks layouts of the GPUs: aiconfigurator", "text", "PROGRAM"),
     Override("--command", "server.command", "how the server is started", "text", "LINE"),
     Override("--label", "server.label", "what the server is called everywhere", "text", "TEXT"),
     Override("--model", "server.model", "model path or name", "text", "MODEL"),
