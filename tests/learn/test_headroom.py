@@ -1,17 +1,23 @@
 from __future__ import annotations
 
-from tests.learn.learning import configured, died, ran, space
+from tests.learn.learning import SPACE, configured, died, ran, space
 from tuner.learn.axes import Axes
 from tuner.learn.headroom import Headroom
 from tuner.learn.observation import Death, Observation
 from tuner.space.configuration import Configuration
 
+CHUNKS = """
+parameters:
+  mem_fraction_static: {type: float, low: 0.7, high: 0.96, step: 0.01, auto: true}
+  chunked_prefill_size: {type: choice, choices: [2048, 8192, 16384], ordered: true}
+"""
+
 
 class Known:
     """What these launches say of the memory of others."""
 
-    def __init__(self, *observations: Observation) -> None:
-        self._axes = Axes(space(), observations)
+    def __init__(self, *observations: Observation, text: str = SPACE) -> None:
+        self._axes = Axes(space(text), observations)
         self._headroom = Headroom(self._axes, observations)
 
     def free_gib(self, configuration: Configuration) -> tuple[float, float] | None:
@@ -102,6 +108,37 @@ def test_without_any_figures_deaths_still_teach() -> None:
 
     safe, deadly = model.risks(*(configured(mem_fraction_static=at) for at in (0.80, 0.95)))
     assert safe < 0.2 and deadly > 0.7
+
+
+def chunked(chunk: int, fraction: float) -> Configuration:
+    return Configuration({"chunked_prefill_size": chunk, "mem_fraction_static": fraction})
+
+
+def under_load(trial: int, chunk: int, fraction: float, missing_gib: float | None = None) -> Observation:
+    """A launch that served; with `missing_gib` one that stood and then ran out of memory."""
+    death = Death("oom-serving", "serving", shortage_gib=missing_gib) if missing_gib is not None else None
+    scores = () if death is not None else (0.0,)
+    return Observation(trial, chunked(chunk, fraction), scores, death, memory=logged(fraction))
+
+
+def test_who_died_reading_prompts_tells_how_much_room_they_take() -> None:
+    """At 0.90 are 6.4 GiB free, and 1 GiB was missing: 7.4 GiB for 8192 tokens at once."""
+    model = Known(under_load(0, 2048, 0.81), under_load(1, 8192, 0.90, missing_gib=1.0), text=CHUNKS)
+
+    same, with_room, small, large = model.risks(
+        chunked(8192, 0.90), chunked(8192, 0.86), chunked(2048, 0.90), chunked(16384, 0.84)
+    )
+
+    assert same > 0.9 and with_room < 0.2 and small < 0.1 and large > 0.7
+
+
+def test_a_launch_that_served_with_less_disproves_it() -> None:
+    died = under_load(1, 8192, 0.90, missing_gib=1.0)
+    alone = Known(under_load(0, 2048, 0.81), died, text=CHUNKS)
+    disproved = Known(under_load(0, 2048, 0.81), died, under_load(2, 8192, 0.91), text=CHUNKS)
+
+    assert alone.risks(chunked(8192, 0.91))[0] > 0.9
+    assert disproved.risks(chunked(8192, 0.91))[0] < 0.3
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:

@@ -3,8 +3,9 @@
 Two figures are predicted with their uncertainty: the room for the KV pool, and what is free once everything
 stands (graphs captured). Of the memory fraction it is known how it acts: the static part grows by the card's
 memory (SGLang 0.5.x: static part = fraction x free memory). What is left of a log is learnt by the additive
-model: graphs by batch size, a draft model, chunks. Where the engine chose the fraction and did not say which,
-the size of its static part tells; where nothing does, such a launch teaches nothing of memory.
+model: graphs by batch size, a draft model. What prompts take under load is `tuner.learn.prompt_room`. Where the
+engine chose the fraction and did not say which, the size of its static part tells; where nothing does, such a
+launch teaches nothing of memory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tuner.learn.additive import Additive
 from tuner.learn.axes import Axes, Floats, Rows
 from tuner.learn.blame import is_by_memory
 from tuner.learn.observation import Observation
+from tuner.learn.prompt_room import PromptRoom, died_reading
 from tuner.space.configuration import Configuration
 
 _FRACTION = "mem_fraction_static"
@@ -27,10 +29,7 @@ _GIB = 1.5
 """Spread of what a parameter takes, and what is missing where a death does not say."""
 _UNSAID_GIB = 3.0
 """What a launch that ran is taken to have left where its log does not say."""
-_LEAST_FREE_GIB = 0.7
 _LEAST_POOL_GIB = 0.3
-_DIED_SERVING_GIB = -0.3
-"""What a server had left that stood, and died under load."""
 _NOISE_GIB = 0.15
 _UNKNOWN = 0.05
 """The odds of running out of memory where nothing is known of it."""
@@ -46,11 +45,12 @@ class Headroom:
         self._unsaid_fraction = _unsaid_fraction(self._card_gib, axes, observations)
         self._free = self._model([(one, _free_gib(one)) for one in observations], -self._card_gib)
         self._pool = self._model([(one, _pool_gib(one)) for one in observations], self._card_gib)
+        self._prompts = PromptRoom(axes, observations)
 
     def risk(self, rows: Rows) -> Floats:
         """The odds (0 to 1) that each dies for lack of memory."""
-        free = self._short(self._free, -self._card_gib, rows, _LEAST_FREE_GIB)
-        pool = self._short(self._pool, self._card_gib, rows, _LEAST_POOL_GIB)
+        free = self._short(self._free, -self._card_gib, rows, self._prompts.least_gib(rows.configurations))
+        pool = self._short(self._pool, self._card_gib, rows, np.full(len(rows), _LEAST_POOL_GIB))
         found: Floats = 1.0 - (1.0 - free) * (1.0 - pool)
         return found
 
@@ -82,15 +82,15 @@ class Headroom:
         noise = np.full(len(values), _NOISE_GIB)
         return Additive(self._axes, self._axes.rows(configurations), values, spreads, noise)
 
-    def _short(self, model: Additive | None, slope: float, rows: Rows, least_gib: float) -> Floats:
+    def _short(self, model: Additive | None, slope: float, rows: Rows, least_gib: Floats) -> Floats:
         if model is None:
             return np.full(len(rows), _UNKNOWN)
         found = model.predict(rows, self._axes.rows(rows.configurations[:1]))
         mean = found.mean + self._moved(slope, rows.configurations)
         return np.array(
             [
-                _UNKNOWN if math.isnan(there) else _NORMAL.cdf((least_gib - there) / sd)
-                for there, sd in zip(mean, np.sqrt(found.sd**2 + 0.2**2), strict=True)
+                _UNKNOWN if math.isnan(there) else _NORMAL.cdf((least - there) / sd)
+                for least, there, sd in zip(least_gib, mean, np.sqrt(found.sd**2 + 0.2**2), strict=True)
             ]
         )
 
@@ -138,8 +138,8 @@ def _free_gib(one: Observation) -> float | None:
         return one.memory.get("available_gib", _UNSAID_GIB)
     if not is_by_memory(one) or one.death.kind in _POOL_KINDS:
         return None
-    if "available_gib" in one.memory:
-        return _DIED_SERVING_GIB
+    if died_reading(one):
+        return one.memory["available_gib"]
     missing = one.death.shortage_gib
     return -min(4.0, missing) if missing else -_GIB
 
