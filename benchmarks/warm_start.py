@@ -2,8 +2,9 @@
 
 `python -m benchmarks.warm_start [--boxes …] [--seeds N] [--hours H]`. The earlier study was on a sibling of
 the box: another SGLang release, other coefficients. `cold` knows nothing of it, `warm` learns from it, and
-`misled` learns from one whose scores were dealt out anew, as if nothing in it were true. A cell is the true
-value of the best configuration at that hour as a share of the best possible, the median over seeds.
+`misled` learns from one whose scores and memory were dealt out anew, as if nothing in it were true. A cell
+is the true value of the best configuration at that hour as a share of the best possible, the median over
+seeds.
 """
 
 from __future__ import annotations
@@ -79,17 +80,23 @@ def earlier_study(scenario: Scenario, seed: int, hours: float = _EARLIER_HOURS) 
     evaluator, definition = scenario.evaluator(hours)
     launched = evaluator.with_seed(1000 + seed)
     end = search_of(launched, definition, 1000 + seed).run()
-    return PastStudy(scenario.name, end.records, launched.space)
+    return PastStudy(scenario.name, end.records, launched.space, same_cards=True)
 
 
 def shuffled(past: PastStudy, seed: int) -> PastStudy:
-    """The same launches, with each other's scores."""
+    """The same launches, with each other's scores and memory."""
     measured = [record for record in past.records if record.state == COMPLETE]
-    dealt = [(record.score, record.scores, record.accept_length) for record in measured]
+    dealt = [(record.score, record.scores, record.accept_length, record.server) for record in measured]
     random.Random(seed).shuffle(dealt)
     by_trial = {
-        record.trial: replace(record, score=score, scores=scores, accept_length=accept_length)
-        for record, (score, scores, accept_length) in zip(measured, dealt, strict=True)
+        record.trial: replace(
+            record,
+            score=score,
+            scores=scores,
+            accept_length=accept_length,
+            server={**record.server, "memory": server.get("memory")},
+        )
+        for record, (score, scores, accept_length, server) in zip(measured, dealt, strict=True)
     }
 
     def anew(record: TrialRecord) -> TrialRecord:

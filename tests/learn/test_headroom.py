@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
 from tests.learn.learning import SPACE, configured, died, ran, space
 from tuner.learn.axes import Axes
 from tuner.learn.headroom import Headroom
@@ -16,9 +20,11 @@ parameters:
 class Known:
     """What these launches say of the memory of others."""
 
-    def __init__(self, *observations: Observation, text: str = SPACE) -> None:
+    def __init__(
+        self, *observations: Observation, past: Sequence[Observation] = (), text: str = SPACE
+    ) -> None:
         self._axes = Axes(space(text), observations)
-        self._headroom = Headroom(self._axes, observations)
+        self._headroom = Headroom(self._axes, observations, [past] if past else [])
 
     def free_gib(self, configuration: Configuration) -> tuple[float, float] | None:
         return self._headroom.predicted_gib(configuration)
@@ -139,6 +145,68 @@ def test_a_launch_that_served_with_less_disproves_it() -> None:
 
     assert alone.risks(chunked(8192, 0.91))[0] > 0.9
     assert disproved.risks(chunked(8192, 0.91))[0] < 0.3
+
+
+def before(graphs_gib: float, card_gib: float = 94.0) -> list[Observation]:
+    """An earlier study, on a release that left half a GiB less and in which large graphs took `graphs_gib`."""
+    return [
+        ran(
+            trial,
+            memory=logged(
+                fraction, graphs_gib=0.5 + (graphs_gib if batch == 512 else 1.0), card_gib=card_gib
+            ),
+            mem_fraction_static=fraction,
+            cuda_graph_max_bs=batch,
+        )
+        for trial, (fraction, batch) in enumerate(product((0.80, 0.84, 0.88), (64, 512)))
+    ]
+
+
+def test_what_an_earlier_study_found_to_take_much_is_avoided_before_it_is_tried() -> None:
+    here = ran(0, memory=logged(0.81, graphs_gib=1.0), mem_fraction_static=0.81, cuda_graph_max_bs=64)
+    large = configured(mem_fraction_static=0.93, cuda_graph_max_bs=512)
+
+    (unknown,) = Known(here).risks(large)
+    (warned,) = Known(here, past=before(graphs_gib=5.0)).risks(large)
+    (calmed,) = Known(here, past=before(graphs_gib=2.0)).risks(large)
+
+    assert warned > 0.3 and unknown < 0.1
+    assert calmed < unknown
+
+
+def test_that_prompts_took_more_elsewhere_is_a_suspicion_and_no_more() -> None:
+    here = under_load(0, 2048, 0.81)
+    past = [under_load(0, 2048, 0.81), under_load(1, 8192, 0.90, missing_gib=1.0)]
+
+    (suspected,) = Known(here, past=past, text=CHUNKS).risks(chunked(8192, 0.90))
+    served = under_load(1, 8192, 0.91)
+    (disproved,) = Known(here, served, past=past, text=CHUNKS).risks(chunked(8192, 0.90))
+
+    assert 0.3 < suspected < 0.7
+    assert disproved < 0.2
+
+
+def test_an_earlier_study_says_nothing_by_itself_nor_without_figures() -> None:
+    past = before(graphs_gib=7.0)
+    here = ran(0, memory=logged(0.81, graphs_gib=1.0), mem_fraction_static=0.81, cuda_graph_max_bs=64)
+    large = configured(mem_fraction_static=0.90, cuda_graph_max_bs=512)
+
+    assert Known(past=past).free_gib(large) is None
+    assert Known(here, past=[replace(one, memory={}) for one in past]).risks(large) == Known(here).risks(
+        large
+    )
+
+
+def test_an_earlier_study_that_contradicts_this_one_is_believed_little() -> None:
+    """Here large graphs take 2 GiB, and nothing that was seen there holds."""
+    here = [
+        ran(0, memory=logged(0.81, graphs_gib=1.0), mem_fraction_static=0.81, cuda_graph_max_bs=64),
+        ran(1, memory=logged(0.85, graphs_gib=2.0), mem_fraction_static=0.85, cuda_graph_max_bs=512),
+        ran(2, memory=logged(0.88, graphs_gib=2.0), mem_fraction_static=0.88, cuda_graph_max_bs=512),
+    ]
+    edge = configured(mem_fraction_static=0.90, cuda_graph_max_bs=512)
+
+    assert Known(*here, past=before(graphs_gib=9.0)).risks(edge)[0] < 0.1
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:

@@ -154,6 +154,33 @@ def test_what_differs_is_told_and_does_not_keep_from_learning(tmp_path: Path, ea
     (earlier / "platform.json").unlink()
 
 
+@pytest.mark.parametrize(
+    ("now", "flags", "carried"),
+    [
+        ("96 GiB", "", True),
+        ("80 GiB", "", False),
+        (None, "", False),
+        ("96 GiB", ", flags: {tp_size: 8}", False),
+    ],
+    ids=["the same cards", "smaller cards", "an unknown box", "other shares of the weights"],
+)
+def test_what_launches_took_of_a_card_counts_on_the_same_cards(
+    tmp_path: Path, now: str | None, flags: str, carried: bool
+) -> None:
+    memory = {"weights_gib": 72.0, "available_gib": 3.0}
+    run = Run(tmp_path, lambda _: measured(82.0, memory=memory), study=with_launches(4), space=NOTHING_KNOWN)
+    run.search.run()
+    there = PlatformAudit((Finding("GPU memory", "96 GiB"),))
+    (run.definition.folder / "platform.json").write_text(json.dumps(there.to_json()))
+    here = PlatformAudit((Finding("GPU memory", now),)) if now is not None else None
+
+    past = past_of(run.definition.folder, here, study=STUDY.replace("model: m", f"model: m{flags}"))
+
+    observations = past.observations(run.definition.space, ("maximize",))
+    assert [dict(one.memory) for one in observations] == [memory if carried else {}] * 4
+    assert ("what memory they took" in told([past])[0]) is carried
+
+
 def test_scores_of_something_else_teach_nothing_of_speed(tmp_path: Path, earlier: Path) -> None:
     study = STUDY.replace("concurrency: 1", "concurrency: 4")
     past = past_of(earlier, study=study)

@@ -36,6 +36,7 @@ _DOUBT_LOG_SD = 1.0
 """How far the fitted doubt of an elsewhere, which multiplies both, may be from 1: sd of its logarithm."""
 _LEAST_DOUBT = 1.0
 """A study that agrees with itself may still be one of another box."""
+_DOUBT_SWEEPS = 3
 HERE = 0
 
 
@@ -94,13 +95,7 @@ class Additive:
                 found = self._likelihood(self.spreads, scale, self.doubts, expected)
                 if found > best + 1e-9:
                     best, self.noise_scale = found, scale
-            for place in range(len(self.doubts)):
-                for step in _STEPS:
-                    doubts = self.doubts.copy()
-                    doubts[place] = max(_LEAST_DOUBT, doubts[place] * step)
-                    found = self._likelihood(self.spreads, self.noise_scale, doubts, expected)
-                    if found > best + 1e-9:
-                        best, self.doubts = found, doubts
+            best = self._better_doubts(best, expected)
             for offset in range(most):
                 axis = (start + offset) % len(expected)
                 for step in _STEPS:
@@ -109,6 +104,13 @@ class Additive:
                     found = self._likelihood(tried, self.noise_scale, self.doubts, expected)
                     if found > best + 1e-9:
                         best, self.spreads = found, tried
+        self._condition()
+
+    def fit_doubts(self) -> None:
+        """Move the doubts alone to where the launches are likeliest."""
+        best = self._likelihood(self.spreads, self.noise_scale, self.doubts, self.spreads)
+        for _ in range(_DOUBT_SWEEPS):
+            best = self._better_doubts(best, self.spreads)
         self._condition()
 
     def predict(self, rows: Rows, incumbent: Rows) -> Prediction:
@@ -125,6 +127,17 @@ class Additive:
     def means(self, rows: Rows) -> Floats:
         """The means at `rows`."""
         return self._project(rows)[0]
+
+    def _better_doubts(self, best: float, expected: Floats) -> float:
+        """One sweep over the doubts, from a likelihood of `best` to the one that is returned."""
+        for place in range(len(self.doubts)):
+            for step in _STEPS:
+                doubts = self.doubts.copy()
+                doubts[place] = max(_LEAST_DOUBT, doubts[place] * step)
+                found = self._likelihood(self.spreads, self.noise_scale, doubts, expected)
+                if found > best + 1e-9:
+                    best, self.doubts = found, doubts
+        return best
 
     def _project(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
         across = self._kernel(self._axes.alike(self._rows, rows), self.spreads)

@@ -38,7 +38,7 @@ class Lesson:
     """What there is to learn from: the launches, how to canonise a configuration, and the scored load.
 
     `load` is the largest number of requests at once that counts; None where that is not fixed. `past` are
-    the launches of earlier studies, those of each together.
+    the launches of earlier studies, those of each together; with their `memory` where the cards are alike.
     """
 
     observations: tuple[Observation, ...]
@@ -72,7 +72,7 @@ class Promise:
         self._canonical = lesson.canonical
         self._axes = Axes(space, observations)
         self._culprits = Culprits(space, everything, [one for study in lesson.past for one in study])
-        self._headroom = Headroom(self._axes, observations)
+        self._headroom = Headroom(self._axes, observations, lesson.past)
         self._survival = Survival(self._axes, observations)
         self._measured = [one for one in observations if one.death is None]
         self.speed: Speed | None = None

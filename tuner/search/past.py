@@ -2,14 +2,14 @@
 
 Another box, another version or another day is faster or slower as a whole, so of an earlier study's scores
 only the differences within it are taken (`tuner.learn.additive`). Its best are tried early; what died there
-is suspected here, and no more.
+is suspected here, and no more. What its launches took of a card's memory is learnt where the cards are alike.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ since the second best of a study mostly repeats the best, and costs a launch whe
 _OF_THE_BOX = ("GPUs", "GPU memory", "driver", "topology", "peer-to-peer")
 """Findings of the audit in which two boxes that are alike do not differ."""
 
+_OF_THE_CARD = "GPU memory"
+_OF_THE_WEIGHTS = ("tp_size", "pp_size", "dtype", "quantization", "cpu_offload_gb")
+"""Flags that decide how much of a card the weights take."""
 _OF_THE_LOAD = ("kind", "input_tokens", "output_tokens")
 
 
@@ -45,7 +48,8 @@ class PastStudy:
 
     `name` is what it is called here. `fixed` holds the flags and variables that all its launches had, and
     `gpus` on how many it ran. `counts` says whether it scored what is scored now; where it did not, only its
-    deaths teach. `baseline` was its reference. `remarks` say in what it is known to differ.
+    deaths teach. `same_cards` says whether a launch took as much memory there as here: GPUs of the same
+    memory, and as many of them. `baseline` was its reference. `remarks` say in what it is known to differ.
     """
 
     name: str
@@ -53,6 +57,7 @@ class PastStudy:
     space: SearchSpace
     fixed: Mapping[str, Value] = field(default_factory=dict)
     counts: bool = True
+    same_cards: bool = False
     baseline: Baseline = ENGINE_DEFAULTS
     remarks: tuple[str, ...] = ()
 
@@ -66,7 +71,7 @@ class PastStudy:
     def observations(self, space: SearchSpace, directions: Sequence[str]) -> tuple[Observation, ...]:
         """Its launches as points of `space`."""
         taught = self._taught(directions)
-        return tuple(_moved(one, self._in(space, one.configuration)) for one in taught)
+        return tuple(self._moved(one, self._in(space, one.configuration)) for one in taught)
 
     def best(self, space: SearchSpace, definition: StudyDefinition) -> list[Configuration]:
         """Its best as points of `space`, the best first: what beat its reference and keeps all rules here."""
@@ -89,6 +94,12 @@ class PastStudy:
 
     def _taught(self, directions: Sequence[str]) -> tuple[Observation, ...]:
         return taught_by(self.launches, self.space, directions, self.baseline)
+
+    def _moved(self, one: Observation, configuration: Configuration) -> Observation:
+        """What counts of a launch elsewhere: its speed, or its death; and its memory, on the same cards."""
+        moved = Observation(one.trial, configuration, one.log_scores, one.death)
+        is_known = self.same_cards and self.counts
+        return replace(moved, memory=one.memory, resolved=one.resolved) if is_known else moved
 
     def _in(self, space: SearchSpace, values: Mapping[str, Value]) -> Configuration:
         return cut_to(space, {**self.fixed, **values})
@@ -127,7 +138,8 @@ def told(past: Sequence[PastStudy]) -> list[str]:
     lines = []
     for study in past:
         count = len(study.launches)
-        lines.append(f"learns from {count} launch{'' if count == 1 else 'es'} of {study.name}")
+        also = ", and what memory they took" if study.counts and study.same_cards else ""
+        lines.append(f"learns from {count} launch{'' if count == 1 else 'es'} of {study.name}{also}")
         lines += [f"warning  {study.name}: {remark}" for remark in study.remarks]
     return lines
 
@@ -155,6 +167,7 @@ def _read(folder: Path, definition: StudyDefinition, platform: PlatformAudit | N
         space=restored_space(identity["space"], folder.name, str(file)),
         fixed=_fixed(server),
         counts=counts,
+        same_cards=_same_cards(folder, server, definition, platform),
         baseline=baseline_in(identity),
         remarks=(
             *_remarks(identity, definition),
@@ -183,30 +196,57 @@ def _remarks(identity: Mapping[str, Any], definition: StudyDefinition) -> list[s
 
 def _box_remarks(folder: Path, platform: PlatformAudit | None) -> list[str]:
     """In what the boxes differ, as far as both studies kept it."""
-    file = folder / PLATFORM_FILE
-    if platform is None or not file.is_file():
+    if platform is None:
         return []
     try:
-        before = PlatformAudit.from_json(json.loads(file.read_text(encoding="utf-8")))
+        then = _box(folder)
+    except InputError as error:
+        return [f"{error.message}; whether the boxes are alike is not known"]
+    now = _values(platform)
+    return (
+        []
+        if not then
+        else [
+            f"{what}: was {then.get(what, 'unknown')}, is {now.get(what, 'unknown')}"
+            for what in _OF_THE_BOX
+            if then.get(what) != now.get(what)
+        ]
+    )
+
+
+def _same_cards(
+    folder: Path, server: Mapping[str, Any], definition: StudyDefinition, platform: PlatformAudit | None
+) -> bool:
+    """Whether both studies are known to share the same weights among as many cards of the same memory."""
+    if platform is None or len(server.get("gpus") or ()) != len(definition.server.gpus):
+        return False
+    try:
+        then = _box(folder).get(_OF_THE_CARD)
+    except InputError:
+        return False
+    before, now = _mapping(server.get("flags")), definition.server.flags
+    alike = all(before.get(name) == now.get(name) for name in _OF_THE_WEIGHTS)
+    return alike and then is not None and then == _values(platform).get(_OF_THE_CARD)
+
+
+def _box(folder: Path) -> dict[str, str]:
+    """What the audit of an earlier study found; empty where it kept none. Raises `InputError`."""
+    file = folder / PLATFORM_FILE
+    if not file.is_file():
+        return {}
+    try:
+        return _values(PlatformAudit.from_json(json.loads(file.read_text(encoding="utf-8"))))
     except (OSError, ValueError, TypeError) as error:
-        return [f"{file} cannot be read ({error}); whether the boxes are alike is not known"]
-    then = {finding.what: finding.value for finding in before.findings}
-    now = {finding.what: finding.value for finding in platform.findings}
-    return [
-        f"{what}: was {then.get(what, 'unknown')}, is {now.get(what, 'unknown')}"
-        for what in _OF_THE_BOX
-        if then.get(what) != now.get(what)
-    ]
+        raise InputError(f"{file} cannot be read ({error})") from error
+
+
+def _values(audit: PlatformAudit) -> dict[str, str]:
+    return {finding.what: finding.value for finding in audit.findings}
 
 
 def _died(record: TrialRecord) -> bool:
     failure = record.failure or {}
     return record.state == PRUNED and failure.get("cause") == str(Cause.CONFIG)
-
-
-def _moved(one: Observation, configuration: Configuration) -> Observation:
-    """What counts of a launch elsewhere: its speed, or its death."""
-    return Observation(one.trial, configuration, one.log_scores, one.death)
 
 
 def _fixed(server: Mapping[str, Any]) -> dict[str, Value]:
