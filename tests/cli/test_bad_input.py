@@ -65,6 +65,7 @@ def optimize(folder: Path, *, study: str = STUDY, space: str = SPACE, options: t
         ("[\"{python}\", -m, tuner.simulator", "[nosuchprogram, tuner.simulator", ["there is no program nosuchprogram"]),
         ("budget: {launches: 2}", "baseline: {command: 'python -m x --no-such-flag 1'}", ["baseline", "--no-such-flag"]),
         ("budget: {launches: 2}", "storage: 'nosuch://here'", ["storage nosuch://here", "cannot be opened"]),
+        ("budget: {launches: 2}", "budget: {launches: 2}\nprior: aiconfigurater", ["night.yaml", "prior", "did you mean 'aiconfigurator'?"]),
         ("budget: {launches: 2}", "budget: {launches: 2}\nsampler: surogate", ["night.yaml", "sampler", "did you mean 'surrogate'?"]),
         ("budget: {launches: 2}", "server: {}", ["server: this key stands here twice"]),
     ],

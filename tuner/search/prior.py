@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, takewhile
 
 from tuner.clock import Clock
 from tuner.launch.program import Ended, run_program
@@ -176,11 +176,11 @@ def _ranked(
 
 
 def _first(
-    layouts: Mapping[Layout, Configuration], scores: Mapping[Layout, float], reference: Layout
+    layouts: Mapping[Layout, Configuration], scores: Mapping[Layout, float], reference: Layout | None
 ) -> Prior:
-    """The layouts that are ranked above the reference's, which is launched anyway."""
+    """The layouts that are ranked above the reference's, which is launched anyway; all if it has no rank."""
     order = sorted(scores, key=lambda layout: -scores[layout])
-    best = order[: order.index(reference)] if reference in scores else order
+    best = list(takewhile(lambda layout: layout != reference, order))
     given = [
         KnownGood(f"{PROGRAM}, rank {order.index(layout) + 1} of {len(order)}", layouts[layout])
         for layout in best[:_BEST]
@@ -234,7 +234,10 @@ def _configurations(space: SearchSpace) -> Iterator[Configuration]:
         yield space.configuration({**defaults, **given, **chosen})
 
 
-def _of_the_reference(definition: StudyDefinition, space: SearchSpace) -> Layout:
+def _of_the_reference(definition: StudyDefinition, space: SearchSpace) -> Layout | None:
+    """None for a command of the user's."""
+    if definition.baseline.command is not None:
+        return None
     point = point_of(definition.baseline, space) or Configuration({})
     return Layout.of({**definition.server.flags, **definition.baseline.flags, **point})
 
