@@ -63,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         width=shutil.get_terminal_size().columns,
     )
     past = read_past(definition, parts.platform)
+    if definition.prior is not None:
+        printer.line(f"asking {definition.prior} what to try early")
     prior = ask_prior(definition, parts.space, parts.platform, SystemClock())
     notes = (*told(past), *prior.told)
     _introduce(printer, definition, parts, notes, in_full=arguments.dry_run)

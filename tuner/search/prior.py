@@ -145,7 +145,8 @@ def _ranked(
     clock: Clock,
     limit_s: float,
 ) -> Prior:
-    layouts = _layouts(space, definition)
+    reference = _of_the_reference(definition, space)
+    layouts = _layouts(space, definition, reference)
     if len(layouts) < 2:
         raise _NothingToSay(
             f"{PROGRAM} ranks {', '.join(_PARALLEL)}, and this space leaves nothing of it open"
@@ -172,7 +173,7 @@ def _ranked(
             break
     if not scores:
         raise _NothingToSay(f"{PROGRAM} ranks no layout of this space: {complaint}")
-    return _first(layouts, scores, _of_the_reference(definition, space))
+    return _first(layouts, scores, reference)
 
 
 def _first(
@@ -205,10 +206,12 @@ def _complaint(ended: Ended) -> str:
 # --- what it is asked ---------------------------------------------------------------------------------------
 
 
-def _layouts(space: SearchSpace, definition: StudyDefinition) -> dict[Layout, Configuration]:
-    """The layouts that the space can express and its rules allow, those of the most GPUs first.
+def _layouts(
+    space: SearchSpace, definition: StudyDefinition, reference: Layout | None
+) -> dict[Layout, Configuration]:
+    """The layouts that the space can express and its rules allow, everything else as in the defaults.
 
-    Everything else is as in the defaults.
+    The reference's comes first, then those of the most GPUs: time may not suffice for all.
     """
     gpus = len(definition.server.gpus)
     if not gpus:
@@ -218,7 +221,7 @@ def _layouts(space: SearchSpace, definition: StudyDefinition) -> dict[Layout, Co
         layout = Layout.of({**definition.server.flags, **configuration})
         if layout.fits(gpus) and space.broken_rule(configuration) is None:
             found.setdefault(layout, configuration)
-    return dict(sorted(found.items(), key=lambda item: -item[0].gpus))
+    return dict(sorted(found.items(), key=lambda item: (item[0] != reference, -item[0].gpus)))
 
 
 def _configurations(space: SearchSpace) -> Iterator[Configuration]:
