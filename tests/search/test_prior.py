@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.scripted import Run, measured
+from tests.search.scripted import Run, measured, renamed, summary
 from tuner.clock import SystemClock
+from tuner.measure.measurement import Measurement
 from tuner.search.prior import Layout, Prior, ask_prior
 from tuner.study.definition import StudyDefinition
 from tuner.telemetry.audit import PlatformAudit
@@ -112,17 +113,17 @@ def test_the_best_layouts_are_tried_after_what_the_space_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     StandIn(tmp_path, monkeypatch)
-    single = STUDY.replace("concurrency: 32", "concurrency: 1")
-    prior = asked(study(tmp_path / "asking", single))
+    prior = asked(study(tmp_path / "asking"))
+    served = renamed(measured(80.0), measurement=Measurement((summary(80.0, concurrency=32),)))
 
-    run = Run(tmp_path, lambda _: measured(80.0), study=single, space=SPACE, prior=prior.given)
+    run = Run(tmp_path, lambda _: served, study=STUDY, space=SPACE, prior=prior.given)
     end = run.search.run()
 
     assert [record.source for record in end.records[1:5]] == ["small", *(one.name for one in prior.given)]
     assert [dict(values) for values in run.asked()[2:5]] == [
         {"tp_size": 8, "dp_size": 4, "enable_dp_attention": True, "ep_size": 1, "bs": 512},
-        {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True, "ep_size": 1, "bs": 512},
         {"tp_size": 8, "dp_size": 2, "enable_dp_attention": True, "ep_size": 8, "bs": 512},
+        {"tp_size": 4, "dp_size": 2, "enable_dp_attention": False, "ep_size": 1, "bs": 512},
     ]
     assert len(prior.told) == 1 and prior.told[0].startswith(
         "prior: aiconfigurator ranks 10 of 13 layouts of the GPUs; tried early: tp_size=8 dp_size=4"
@@ -175,6 +176,16 @@ def test_copies_of_the_model_serve_together(tmp_path: Path, monkeypatch: pytest.
     prior = asked(study(tmp_path / "asking", space=space))
 
     assert [dict(one.values) for one in prior.given] == [{"tp_size": 4, "dp_size": 2}]
+
+
+def test_ranks_without_a_request_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program takes each rank to have a request of its own: of four ranks three would be idle."""
+    StandIn(tmp_path, monkeypatch)
+
+    prior = asked(study(tmp_path / "asking", STUDY.replace("concurrency: 32", "concurrency: 1")))
+
+    first = {"tp_size": 8, "dp_size": 1, "enable_dp_attention": False, "ep_size": 8, "bs": 512}
+    assert dict(prior.given[0].values) == first
 
 
 def test_the_layout_of_the_reference_is_not_tried_twice_nor_what_is_ranked_below_it(

@@ -122,7 +122,7 @@ class Headroom:
         return found.mean + self._moved(slope, rows.configurations), np.sqrt(found.sd**2 + 0.2**2)
 
     def _fraction(self, one: Observation, *, is_here: bool) -> float | None:
-        """The memory fraction of a launch; None where nobody knows. Elsewhere `auto` came to something else."""
+        """The memory fraction of a launch, None where nobody knows. Elsewhere `auto` is another number."""
         number = one.configuration.get(_FRACTION)
         if number is None and not is_here:
             number = one.resolved.get(_FRACTION)

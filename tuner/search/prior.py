@@ -10,6 +10,7 @@ goes without.
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 from itertools import product, takewhile
 
 from tuner.clock import Clock
-from tuner.launch.program import Ended, run_program
 from tuner.measure.lengths import Lengths
+from tuner.programs import Ended, run_to_end
 from tuner.search.lesson import point_of
 from tuner.search.sampler import levels_of
 from tuner.space.configuration import Configuration, Value
@@ -99,11 +100,22 @@ class Layout:
         shared = self.tp % self.ep == 0 and (self.tp % self.dp == 0 or not self.dp_attention)
         return shared and self.gpus <= gpus
 
+    def batch(self, load: int) -> int:
+        """How many of `load` requests at once one of the `dp` ranks or copies serves."""
+        return math.ceil(load / self.dp)
+
+    def busy(self, load: int) -> float:
+        """The share of what the program takes to be served at once that `load` requests come to.
+
+        It takes all ranks to be as busy as the busiest, and knows nothing of copies.
+        """
+        return self.copies * load / (self.batch(load) * self.dp)
+
     def words(self, load: int) -> list[str]:
-        """What the program is told of it, for `load` requests at once. It counts batches by rank."""
+        """What the program is told of it, for `load` requests at once."""
         attention_dp = self.dp if self.dp_attention else 1
         words = {
-            "--batch-size": math.ceil(load / self.dp),
+            "--batch-size": self.batch(load),
             "--tp-size": self.tp // attention_dp,
             "--pp-size": self.pp,
             "--attention-dp-size": attention_dp,
@@ -161,12 +173,14 @@ def _ranked(
         if left_s <= 0:
             break
         try:
-            ended = run_program([*common, *layout.words(load)], clock, limit_s=left_s)
+            ended = run_to_end(
+                [*common, *layout.words(load)], environment=os.environ, limit_s=left_s, clock=clock
+            )
         except (OSError, ValueError) as error:
             raise _NothingToSay(f"{common[0]} cannot be started: {error}") from error
         found = {name: float(number.replace(",", "")) for name, number in _FIGURE.findall(ended.output)}
         if ended.exit_code == 0 and figure in found:
-            scores[layout] = sign * found[figure] * (layout.copies if figure == "tokens/s" else 1)
+            scores[layout] = sign * found[figure] * (layout.busy(load) if figure == "tokens/s" else 1)
             continue
         complaint = _complaint(ended)
         if ended.exit_code in (None, _REFUSED):
@@ -179,12 +193,17 @@ def _ranked(
 def _first(
     layouts: Mapping[Layout, Configuration], scores: Mapping[Layout, float], reference: Layout | None
 ) -> Prior:
-    """The layouts that are ranked above the reference's, which is launched anyway; all if it has no rank."""
+    """The layouts that are ranked above the reference's, which is launched anyway; all if it has no rank.
+
+    Of those that it cannot tell apart (experts in parallel where the model has none) only one is tried.
+    """
     order = sorted(scores, key=lambda layout: -scores[layout])
-    best = list(takewhile(lambda layout: layout != reference, order))
+    best: dict[float, Layout] = {}
+    for layout in takewhile(lambda layout: layout != reference, order):
+        best.setdefault(scores[layout], layout)
     given = [
         KnownGood(f"{PROGRAM}, rank {order.index(layout) + 1} of {len(order)}", layouts[layout])
-        for layout in best[:_BEST]
+        for layout in list(best.values())[:_BEST]
     ]
     ranked = f"prior: {PROGRAM} ranks {len(order)} of {len(layouts)} layouts of the GPUs"
     if not given:
