@@ -211,3 +211,11 @@ def test_an_earlier_study_that_contradicts_this_one_is_believed_little() -> None
 
 def test_nothing_is_said_before_anything_is_known() -> None:
     assert Known().free_gib(configured()) is None
+
+
+def test_a_box_that_never_speaks_of_memory_is_feared_little() -> None:
+    mute = [Observation(at, configured(page_size=size), log_scores=(0.0,)) for at, size in enumerate((1, 3))]
+    numbered = configured(mem_fraction_static=0.85, speculative="eagle3")
+    told = Observation(2, configured(), log_scores=(0.0,), memory={"available_gib": 3.0})
+
+    assert Known(*mute).risks(numbered)[0] < 0.5 * Known(*mute, told).risks(numbered)[0]

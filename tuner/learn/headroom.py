@@ -35,6 +35,8 @@ _UNSAID_GIB = 3.0
 """What a launch that ran is taken to have left where its log does not say."""
 _LEAST_POOL_GIB = 0.3
 _NOISE_GIB = 0.15
+_UNTOLD = 0.25
+"""How far the risk is believed while no log tells of memory, and no launch died for lack of it."""
 _UNKNOWN = 0.05
 """The odds of running out of memory where nothing is known of it."""
 _HEARSAY = 0.5
@@ -58,6 +60,7 @@ class Headroom:
         past: Sequence[Sequence[Observation]] = (),
     ) -> None:
         self._axes = axes
+        self._doubt = 1.0 if any(_tells(one) for one in observations) else _UNTOLD
         telling = [study for study in past if any(one.memory for one in study)]
         launches = [observations, *(study[-max(1, _MOST_PAST // len(telling)) :] for study in telling)]
         self._card_gib = next((gib for gib in (_card_gib(axes, one) for one in launches) if gib), 0.0)
@@ -73,7 +76,7 @@ class Headroom:
         here, told = (_below(left, room.least_gib(rows.configurations)) for room in self._rooms)
         free = (1.0 - _HEARSAY) * here + _HEARSAY * told
         pool = _below(self._left(self._pool, self._card_gib, rows), np.full(len(rows), _LEAST_POOL_GIB))
-        found: Floats = 1.0 - (1.0 - free) * (1.0 - pool)
+        found: Floats = self._doubt * (1.0 - (1.0 - free) * (1.0 - pool))
         return found
 
     def predicted_gib(self, configuration: Configuration) -> tuple[float, float] | None:
@@ -156,6 +159,10 @@ def _below(left: tuple[Floats, Floats] | None, least_gib: Floats) -> Floats:
             for least, there, sd in zip(least_gib, *left, strict=True)
         ]
     )
+
+
+def _tells(one: Observation) -> bool:
+    return is_by_memory(one) or any(name in one.memory for name in ("available_gib", "kv_cache_gib"))
 
 
 def _card_gib(axes: Axes, observations: Sequence[Observation]) -> float:
