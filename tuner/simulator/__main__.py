@@ -17,6 +17,7 @@ from tuner.errors import EXIT_INTERRUPTED, InputError, TunerError
 from tuner.simulator.box import Box
 from tuner.simulator.checks import ArgumentError
 from tuner.simulator.config_file import ConfigFileError, merge_config_file
+from tuner.simulator.cut_model import launched_box
 from tuner.simulator.flags import build_parser
 from tuner.simulator.profile import read_box, shipped_boxes
 from tuner.simulator.resolve import resolve
@@ -40,6 +41,7 @@ def main(words: Sequence[str]) -> int:
     try:
         parsed = vars(parser.parse_args(merge_config_file(rest, parser)))
         _print(f"simulated box {box.name}\n")
+        box = launched_box(box, parsed)
         settings = resolve(box, parsed)
     except ConfigFileError as error:
         _print(f"Traceback (most recent call last):\nValueError: {error}\n")

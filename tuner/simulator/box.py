@@ -43,7 +43,10 @@ class Draft:
 
 @dataclass(frozen=True)
 class Model:
-    """The model as the server sees it; memory figures are for one GPU at tensor parallelism `gpus`."""
+    """The model as the server sees it; memory figures are for one GPU at tensor parallelism `gpus`.
+
+    `layers` is 0 where the profile does not say; such a model cannot be launched with fewer.
+    """
 
     names: tuple[str, ...]
     architecture: str
@@ -58,6 +61,7 @@ class Model:
     shards: int
     checkpoint_gb: float
     kv_bytes_per_token: float
+    layers: int = 0
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Startup:
-    """Durations of the start, in simulated seconds."""
+    """Durations of the start, in simulated seconds. `dummy_load_s` is the filling of random weights (G)."""
 
     arguments_s: float
     processes_s: float
@@ -171,6 +175,7 @@ class Startup:
     prefill_capture_s: float
     warmup_s: float
     shutdown_s: float
+    dummy_load_s: float = 20.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from tuner.simulator.script import Script, ScriptWriter, StartEndedError, clock_
 from tuner.simulator.settings import Settings
 
 _COLLECTIVE_TIMEOUT_S = 600.0
-_DUMMY_LOAD_S = 20.0
 _GIB = 1024**3
 
 
@@ -151,7 +150,7 @@ class _Start:
     def _checkpoint_s(self) -> float:
         startup = self._box.startup
         rate = startup.threaded_disk_gb_per_s if self._settings.fast_loading else startup.disk_gb_per_s
-        return _DUMMY_LOAD_S if self._settings.dummy_weights else self._box.model.checkpoint_gb / rate
+        return startup.dummy_load_s if self._settings.dummy_weights else self._box.model.checkpoint_gb / rate
 
     def _load(
         self,

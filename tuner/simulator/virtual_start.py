@@ -20,6 +20,7 @@ from tuner.sglang.installation import Installation
 from tuner.sglang.log import LogReader
 from tuner.simulator.box import Box
 from tuner.simulator.checks import ArgumentError
+from tuner.simulator.cut_model import launched_box
 from tuner.simulator.deaths import collective_timeout, lost_peer
 from tuner.simulator.flags import build_parser
 from tuner.simulator.memory import MemoryPlan, plan_memory
@@ -82,7 +83,8 @@ class VirtualStarts:
     def check(self, words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         """The exception (name and text) that ends a start before it loads anything, or what flags become."""
         try:
-            return "", resolve(self._box, self._parsed(words)).arguments
+            parsed = self._parsed(words)
+            return "", resolve(launched_box(self._box, parsed), parsed).arguments
         except _UsageError as error:
             return f"SystemExit: {str(error).strip().rpartition('error: ')[2]}", {}
         except ArgumentError as error:
@@ -92,18 +94,20 @@ class VirtualStarts:
         """Start with these flags (what follows the server's command) and this environment."""
         paper = _Paper()
         try:
-            settings = resolve(self._box, self._parsed(words))
+            parsed = self._parsed(words)
+            box = launched_box(self._box, parsed)
+            settings = resolve(box, parsed)
         except _UsageError as error:
             return self._refused(paper, str(error), _EXIT_USAGE)
         except ArgumentError as error:
             return self._refused(paper, f"Traceback (most recent call last):\n{error}\n", _EXIT_EXCEPTION)
         variables = dict(environment)
-        plan, links = plan_memory(self._box, settings), links_of(self._box, settings, variables)
+        plan, links = plan_memory(box, settings), links_of(box, settings, variables)
         paper.ranks = settings.tp
-        for text in (*settings.warnings, shown_arguments(self._box, settings.arguments)):
+        for text in (*settings.warnings, shown_arguments(box, settings.arguments)):
             paper.write("main", text)
-        script = startup_script(self._box, settings, plan, links, variables)
-        standing = Standing(settings, plan, StepModel(self._box, settings, links))
+        script = startup_script(box, settings, plan, links, variables)
+        standing = Standing(settings, plan, StepModel(box, settings, links))
         return self._followed(paper, script, standing)
 
     def _parsed(self, words: Sequence[str]) -> dict[str, Any]:
