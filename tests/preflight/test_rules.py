@@ -120,7 +120,17 @@ KIMI = {
 
 def test_heads_and_experts_are_read_from_the_models_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(KIMI))
-    assert facts_of_model(str(tmp_path), {}) == {"attention_heads": 64, "experts": 384, "draft_layers": 0}
+    facts = {"attention_heads": 64, "experts": 384, "draft_layers": 0, "language_part": "text_config"}
+    assert facts_of_model(str(tmp_path), {}) == facts
+
+
+def test_layers_that_may_be_cut_off_are_counted_unless_a_list_goes_by_layer(tmp_path: Path) -> None:
+    text = {**KIMI["text_config"], "num_hidden_layers": 3, "first_k_dense_replace": 1, "eos_token_id": [1, 2]}
+    for more, layers in (({}, 3), ({"layer_types": ["full", "sliding", "full"]}, None)):
+        (tmp_path / "config.json").write_text(json.dumps({"text_config": {**text, **more}}))
+        facts = facts_of_model(str(tmp_path), {})
+        assert facts.get("layers") == layers
+        assert (facts["dense_layers"], facts["language_part"]) == (1, "text_config")
 
 
 def test_and_from_the_cache_of_what_was_downloaded(tmp_path: Path) -> None:

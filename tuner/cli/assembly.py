@@ -77,17 +77,21 @@ def _on_this_machine(definition: StudyDefinition, owner: str) -> Assembly:
         base_environment=base,
     )
     guard = OutputGuard(definition.guard, definition.folder, clock)
+    model_facts = facts_of_model(server.model, environment)
     preflight = Preflight(
         fitted,
         rules=read_rules(),
-        facts={
-            **facts_of_model(server.model, environment),
-            **facts_of_box(instruments.meter, server.gpus),
-        },
+        facts={**model_facts, **facts_of_box(instruments.meter, server.gpus)},
         validator=_validator(definition, installation, base, owner),
     )
     evaluator = ServerEvaluator(
-        fitted, executor, clock, instruments=instruments, guard=guard, preflight=preflight
+        fitted,
+        executor,
+        clock,
+        instruments=instruments,
+        guard=guard,
+        preflight=preflight,
+        model_facts=model_facts,
     )
     return Assembly(
         space=fitted.space,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import InputError
-from tuner.evaluate.protocol import LaunchShown
+from tuner.evaluate.looks import look_of
+from tuner.evaluate.protocol import Fidelity, LaunchShown
 from tuner.guard.lossy import lossy_switches
 from tuner.redact import REDACTED, is_secret, redact_argv, redact_environment
 from tuner.sglang.command import read_command
@@ -44,6 +45,10 @@ class Fitted:
             configuration=configuration,
             installation=self.installation,
         )
+
+    def look(self, plan: LaunchPlan, fidelity: Fidelity) -> LaunchPlan:
+        """The same launch as a look of this fidelity."""
+        return look_of(plan, fidelity, self.installation)
 
     def plan_baseline(self) -> LaunchPlan:
         """The engine's defaults (the tuned flags left out), or the command that the user runs today.

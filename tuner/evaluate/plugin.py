@@ -7,6 +7,7 @@ The object is called with the study's definition and the clock, and returns some
 - `preflight()`: checks before the first launch; raises a `TunerError` for what has to be mended, and returns
   lines that are worth telling the user.
 - `vet(configurations, listener)`: says of each, without a launch, why it cannot run, or None (see `Vetter`).
+- `fidelities()`: says which cheaper launches it can make to compare choices (see `Looker`).
 - `clock`: the clock by which it lives, where that is not the system's (virtual time).
 """
 

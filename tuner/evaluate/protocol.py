@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -11,7 +11,20 @@ from tuner.evaluate.outcome import Outcome
 from tuner.measure.measurement import LevelSample, LevelSummary
 from tuner.preflight.refusal import Refusal
 from tuner.sglang.phases import Phase
-from tuner.space.configuration import Configuration
+from tuner.space.configuration import Configuration, Value
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """A launch that is cheaper than a full one, and less than one: a look.
+
+    `name` is what people read. `flags` are set over those of the configuration, without speculation. What it
+    measures compares with other looks alone, and says nothing of the parameters `blind_to`.
+    """
+
+    name: str
+    flags: Mapping[str, Value]
+    blind_to: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -20,7 +33,7 @@ class Request:
 
     `as_baseline` launches the study's baseline in place of the configuration. `attempt` counts launches of
     the same trial (2 after a transient failure); `folder` is where the launch leaves its files; `nonce`
-    makes its prompts fresh.
+    makes its prompts fresh. `fidelity` is None for a full launch.
     """
 
     trial: int
@@ -29,6 +42,7 @@ class Request:
     nonce: str
     as_baseline: bool = False
     attempt: int = 1
+    fidelity: Fidelity | None = None
 
 
 @dataclass(frozen=True)
@@ -96,3 +110,11 @@ class Vetter(Protocol):
 
     def vet(self, configurations: Sequence[Configuration], listener: Listener) -> Sequence[Refusal | None]:
         """For each the reason not to launch it, or None: within seconds, and without using up anything."""
+
+
+@runtime_checkable
+class Looker(Protocol):
+    """What an `Evaluator` may be as well: one that can make looks, cheaper launches that compare choices."""
+
+    def fidelities(self) -> Sequence[Fidelity]:
+        """The looks that it can make, the cheapest first; empty where it can make none here."""

@@ -13,9 +13,10 @@ from tuner.evaluate.facts import facts_of
 from tuner.evaluate.failures import failure_of_start, failure_under_load, unanswered
 from tuner.evaluate.fitting import Fitted, server_python
 from tuner.evaluate.instruments import Instruments
+from tuner.evaluate.looks import fidelities_of
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.output import OutputCheck, OutputGuard
-from tuner.evaluate.protocol import Listener, PhaseNews, Request
+from tuner.evaluate.protocol import Fidelity, Listener, PhaseNews, Request
 from tuner.evaluate.under_load import RunningServer
 from tuner.evaluate.vetting import Preflight
 from tuner.launch.protocol import Executor, ServerHandle, StopReport
@@ -40,7 +41,10 @@ _GPUS_FREE_LIMIT_S = 30.0
 
 
 class ServerEvaluator:
-    """Implements `Evaluator` and `Vetter` with servers that an executor launches, as a fitted study says."""
+    """Implements `Evaluator`, `Vetter` and `Looker` with servers that an executor launches.
+
+    `model_facts` are those of `tuner.preflight.facts`, for the looks that can be made.
+    """
 
     def __init__(
         self,
@@ -51,8 +55,10 @@ class ServerEvaluator:
         instruments: Instruments | None = None,
         guard: OutputGuard | None = None,
         preflight: Preflight | None = None,
+        model_facts: Mapping[str, object] | None = None,
     ) -> None:
         self._fitted = fitted
+        self._model_facts = model_facts or {}
         self._definition = fitted.definition
         self._executor = executor
         self._clock = clock
@@ -65,6 +71,11 @@ class ServerEvaluator:
         if self._preflight is None:
             return [None] * len(configurations)
         return self._preflight.vet(configurations, listener.on_note)
+
+    def fidelities(self) -> Sequence[Fidelity]:
+        """See `Looker`."""
+        names = [parameter.name for parameter in self._fitted.space.parameters]
+        return fidelities_of(names, self._definition.server.launch_flags, self._model_facts)
 
     def close(self) -> None:
         """End what `vet` started; no server is running between two evaluations."""
@@ -81,6 +92,8 @@ class ServerEvaluator:
         plan = (
             self._fitted.plan_baseline() if request.as_baseline else self._fitted.plan(request.configuration)
         )
+        if request.fidelity is not None:
+            plan = self._fitted.look(plan, request.fidelity)
         lease = self._executor.lease(self._definition.server.gpus)
         plan = plan.at(port=lease.port, gpus=lease.gpus)
         listener.on_launch(request, self._fitted.shown(plan))
@@ -122,7 +135,8 @@ class ServerEvaluator:
             gone = isinstance(error, ServerGone)
             return _End(start, info, error=error, exit_code=self._exit_code(handle, wait=gone))
         try:
-            output = self._check_output(client, request, info)
+            # Without the weights a look writes nothing that means anything.
+            output = self._check_output(client, request, info) if request.fidelity is None else OutputCheck()
         except EndpointError as error:
             code = self._exit_code(handle, wait=True)
             return _End(start, info, error=unanswered(error, self._definition.workload), exit_code=code)

@@ -19,7 +19,10 @@ _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 def facts_of_model(model: str, environment: Mapping[str, str]) -> dict[str, object]:
     """`attention_heads`, `kv_heads`, `experts`, `draft_layers` from the model's `config.json`.
 
-    The file is looked for in the model's folder, or in the Hugging Face cache that `environment` names.
+    `layers` are those of which the last may be cut off: unknown where a list in the file has one entry for
+    each. `dense_layers` come first and have no experts. `language_part` names the part of the file in which
+    all of that stands, where it is not the whole. The file is looked for in the model's folder, or in the
+    Hugging Face cache that `environment` names.
     """
     try:
         config = json.loads(_config_file(model, environment).read_text(encoding="utf-8"))
@@ -27,18 +30,25 @@ def facts_of_model(model: str, environment: Mapping[str, str]) -> dict[str, obje
         return {}
     if not isinstance(config, dict):
         return {}
-    parts = [config, *(config[name] for name in _LANGUAGE_PARTS if isinstance(config.get(name), dict))]
-    text = next((part for part in parts if "num_attention_heads" in part), None)
+    parts = {name: config[name] for name in _LANGUAGE_PARTS if isinstance(config.get(name), dict)}
+    name, text = next(
+        (item for item in {"": config, **parts}.items() if "num_attention_heads" in item[1]), ("", None)
+    )
     if text is None:
         return {}
+    layers = text.get("num_hidden_layers")
+    by_layer = any(isinstance(value, list) and len(value) == layers for value in text.values())
     found: dict[str, object] = {
         "attention_heads": text.get("num_attention_heads"),
         # With latent attention (MLA) there are no key and value heads to be shared.
         "kv_heads": None if "kv_lora_rank" in text else text.get("num_key_value_heads"),
         "experts": next((text[name] for name in _EXPERTS if name in text), None),
         "draft_layers": text.get("num_nextn_predict_layers", 0),
+        "layers": None if by_layer else layers,
+        "dense_layers": text.get("first_k_dense_replace"),
     }
-    return {name: value for name, value in found.items() if _is_count(value)}
+    counts = {what: value for what, value in found.items() if _is_count(value)}
+    return {**counts, "language_part": name} if name else counts
 
 
 def facts_of_box(meter: GpuMeter, gpus: tuple[int, ...]) -> dict[str, object]:

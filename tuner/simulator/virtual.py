@@ -17,8 +17,9 @@ from tuner.errors import InputError
 from tuner.evaluate.facts import facts_of
 from tuner.evaluate.failures import failure_of_exit, failure_of_start
 from tuner.evaluate.fitting import Fitted, fit_to_installation
+from tuner.evaluate.looks import fidelities_of
 from tuner.evaluate.outcome import Outcome, ServerFacts
-from tuner.evaluate.protocol import LaunchShown, Listener, PhaseNews, Request
+from tuner.evaluate.protocol import Fidelity, LaunchShown, Listener, PhaseNews, Request
 from tuner.evaluate.vetting import Preflight
 from tuner.measure.highest import next_level
 from tuner.measure.measurement import LevelSummary, Measurement
@@ -67,7 +68,7 @@ def from_study(definition: StudyDefinition, clock: Clock) -> VirtualEvaluator:
 
 
 class VirtualEvaluator:
-    """Implements `Evaluator` and `Vetter` on a box profile, at time scale 1 whatever the profile says.
+    """Implements `Evaluator`, `Vetter` and `Looker` on a box profile, at time scale 1 whatever it says.
 
     The flags of a configuration reach the box as they reach a process: through the launch plan, the
     simulator's parser and its checks. What starts, dies and how long it takes follow from the box; the luck
@@ -86,7 +87,7 @@ class VirtualEvaluator:
             definition, self._starts.installation(definition.server.argv)
         )
         self._seed = definition.seed
-        self._launches: dict[str, _Launch] = {}
+        self._launches: dict[tuple[str, str], _Launch] = {}
         self._preflight = Preflight(
             self.fitted,
             rules=read_rules(),
@@ -121,10 +122,17 @@ class VirtualEvaluator:
                 (self._refusals[configuration],) = self._preflight.vet([configuration], listener.on_note)
         return [self._refusals[configuration] for configuration in configurations]
 
+    def fidelities(self) -> Sequence[Fidelity]:
+        """See `Looker`."""
+        names = [parameter.name for parameter in self.space.parameters]
+        return fidelities_of(names, self._definition.server.launch_flags, facts_of_box(self.box))
+
     def evaluate(self, request: Request, listener: Listener) -> Outcome:
         """See `Evaluator`. Returns at once; the clock moves on as if the launch had taken place."""
         self._vets = False
-        launch = self._launch(request.configuration, as_baseline=request.as_baseline)
+        launch = self._launch(
+            request.configuration, as_baseline=request.as_baseline, fidelity=request.fidelity
+        )
         listener.on_launch(request, launch.shown)
         for span in launch.start.end.phases:
             listener.on_phase(request, PhaseNews(span.phase, None, "", span.start_s))
@@ -153,10 +161,14 @@ class VirtualEvaluator:
 
     # --- one launch -------------------------------------------------------------------------------------
 
-    def _launch(self, configuration: Configuration, *, as_baseline: bool) -> _Launch:
-        key = _BASELINE if as_baseline else configuration.fingerprint
+    def _launch(
+        self, configuration: Configuration, *, as_baseline: bool, fidelity: Fidelity | None = None
+    ) -> _Launch:
+        key = (_BASELINE if as_baseline else configuration.fingerprint, fidelity.name if fidelity else "")
         if key not in self._launches:
             plan = self.fitted.plan_baseline() if as_baseline else self.fitted.plan(configuration)
+            if fidelity is not None:
+                plan = self.fitted.look(plan, fidelity)
             self._launches[key] = self._prepare(plan, Configuration() if as_baseline else configuration)
         return self._launches[key]
 

@@ -44,4 +44,5 @@ def facts_of_box(box: Box) -> dict[str, object]:
         "attention_heads": box.model.heads,
         "draft_layers": 0,
     }
-    return {**facts, "sm": box.gpus.sm} if box.gpus.sm else facts
+    known = {"sm": box.gpus.sm, "layers": box.model.layers}
+    return {**facts, **{name: number for name, number in known.items() if number}}
