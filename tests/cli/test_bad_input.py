@@ -50,6 +50,7 @@ def optimize(folder: Path, *, study: str = STUDY, space: str = SPACE, options: t
         ("concurrency: [1, 8]", "concurrency: [1, 1]", ["workload.concurrency", "a level stands here twice"]),
         ("concurrency: [1, 8]", "concurrency: []", ["workload.concurrency", "at least 1 item"]),
         ("budget: {launches: 2}", "budget: {}", ["budget: names no limit", "launches, hours or until"]),
+        ("budget: {launches: 2}", "budget: {launches: 2, looks: often}", ["budget.looks", "'often'", "auto, off"]),
         ("budget: {launches: 2}", "budget: {until: soon}", ["budget.until: 'soon' is no time"]),
         ("budget: {launches: 2}", "objective: {concurrency: 4}", ["objective.concurrency", "does not measure concurrency 4"]),
         ("model: moonshotai/Kimi-K2.5", "", ["server: the key 'model' is missing"]),

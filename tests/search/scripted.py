@@ -13,7 +13,7 @@ from tuner.clock import ManualClock
 from tuner.diagnosis.failure import Cause, Failure, Kind
 from tuner.document import parse_document
 from tuner.evaluate.outcome import Outcome, ServerFacts
-from tuner.evaluate.protocol import LaunchShown, Listener, Request
+from tuner.evaluate.protocol import Fidelity, LaunchShown, Listener, Request
 from tuner.measure.measurement import LevelSummary, Measurement
 from tuner.search.loop import Search, SearchListener
 from tuner.search.past import PastStudy
@@ -43,6 +43,11 @@ server: {command: [server], model: m, label: a labelled box}
 workload: {input_tokens: 8, output_tokens: 8, concurrency: 1}
 budget: {launches: 6, confirm: 0}
 """
+
+
+LOOK = Fidelity(
+    "without weights", {"load_format": "dummy"}, frozenset({"speculative", "speculative_num_steps"})
+)
 
 
 def definition(folder: Path, study: str = STUDY, space: str = SPACE) -> StudyDefinition:
@@ -104,6 +109,13 @@ class ScriptedEvaluator:
         return outcome
 
 
+class ScriptedLooker(ScriptedEvaluator):
+    """One that makes looks as well."""
+
+    def fidelities(self) -> Sequence[Fidelity]:
+        return (LOOK,)
+
+
 class Run:
     """One run of the search over a folder, as one process would do it."""
 
@@ -118,14 +130,18 @@ class Run:
         alive: Callable[[str], bool] = lambda _: False,
         past: Sequence[PastStudy] = (),
         prior: Sequence[KnownGood] = (),
+        looks: bool = False,
+        listener: SearchListener | None = None,
     ) -> None:
         self.definition = definition(folder, study, space)
         self.clock = ManualClock()
-        self.evaluator = ScriptedEvaluator(script, self.clock)
+        self.evaluator = (ScriptedLooker if looks else ScriptedEvaluator)(script, self.clock)
         self.store = StudyStore(
             self.definition, self.definition.space, owner=owner, is_alive=alive, past=past, prior=prior
         )
-        self.search = Search(self.definition, self.store, self.evaluator, self.clock, SearchListener())
+        self.search = Search(
+            self.definition, self.store, self.evaluator, self.clock, listener or SearchListener()
+        )
 
     @property
     def trials(self) -> list[optuna.trial.FrozenTrial]:

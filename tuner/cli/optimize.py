@@ -142,6 +142,8 @@ def _conclude(
     printer.line(f"look at it: optuna-dashboard {definition.storage} --artifact-dir {artifacts}")
     for ruled_out in end.ruled_out:
         printer.line(ruled_out.shown)
+    if end.looks:
+        printer.line(end.looks)
     nearest = nearest_miss(end.records, definition.objective)
     if nearest:
         printer.line(nearest)

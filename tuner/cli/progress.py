@@ -60,6 +60,8 @@ class ProgressPrinter(SearchListener):
             self.line(f"  => {shown_score(record)}{gain}{mark}")
             for missed in record.infeasible:
                 self.line(f"     not eligible: {missed}")
+        elif record.looked:
+            self.line(f"  => a look: {record.looked[0]:.2f} {record.unit}, against other looks alone")
         elif record.failure:
             failure = record.failure
             where = failure["phase"] or "an unknown phase"

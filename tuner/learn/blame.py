@@ -51,6 +51,11 @@ def is_by_memory(one: Observation) -> bool:
     return one.death.kind in MEMORY_KINDS or (one.death.kind in _VAGUE_KINDS and little)
 
 
+def tells_of_choices(death: Death) -> bool:
+    """Whether a death is of a kind that only a choice brings about, whatever memory and load there were."""
+    return not death.passing and death.kind not in MEMORY_KINDS | _NUMBERS_KINDS | _VAGUE_KINDS
+
+
 Literal = tuple[str, Value]
 """A parameter and what was chosen for it."""
 

@@ -55,7 +55,7 @@ def attributes_of(record: TrialRecord) -> dict[str, Attribute]:
         "same_as": record.same_as,
         "launches": 1 + len(record.attempts),
     }
-    for level in record.levels:
+    for level in record.levels if not record.fidelity else ():
         at = f"c{level['concurrency']}"
         found[f"decode_tok_s_{at}"] = _rounded(level["decode_tok_s"], 2)
         found[f"ttft_p50_ms_{at}"] = _rounded(level["ttft_p50_ms"], 1)

@@ -60,10 +60,13 @@ def study_note(
     remarks: Sequence[str] = (),
     refused: Mapping[str, int] | None = None,
     ruled_out: Sequence[str] = (),
+    looks: str = "",
 ) -> str:
     """A study on one page: what was found so far, what failed, and what was `refused` before launch."""
     measured = sum(record.state == COMPLETE for record in records)
-    failures = [(record.trial, record.failure) for record in records if record.failure]
+    failures = [
+        (record.trial, record.failure) for record in records if record.failure and not record.fidelity
+    ]
     parts = [
         f"# {label}",
         f"{measured} configurations measured, {len(failures)} failed. "
@@ -73,6 +76,8 @@ def study_note(
         parts.append(f"**Verdict:** {verdict}")
     if best is not None:
         parts.append(f"**Best:** trial {best.record.trial}, {best.shown}.\n{_command(best.record)}")
+    if looks:
+        parts.append(f"**Looks:** {looks}.")
     if failures:
         rows = ((trial, failure["kind"], failure["phase"], failure["summary"]) for trial, failure in failures)
         parts.append("## Failed launches\n" + _table(("trial", "kind", "phase", "what happened"), rows))
@@ -90,6 +95,8 @@ def study_note(
 def _headline(record: TrialRecord) -> str:
     if record.failure:
         return f"{record.failure['kind']} in {record.failure['phase'] or 'an unknown phase'}"
+    if record.looked:
+        return f"a look {record.fidelity}: {record.looked[0]:.2f} {record.unit}, against other looks alone"
     if record.score is None:
         return record.state
     gain = f", {record.gain:+.1%} over {record.reference}" if record.gain is not None else ""

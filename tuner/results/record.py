@@ -18,7 +18,11 @@ RUNNING = "running"
 COMPLETE = "complete"
 PRUNED = "pruned"
 FAILED = "failed"
+LOOKED = "looked"
+"""By a launch that is less than a full one (`fidelity`): measured or died, and without a score."""
 
+LOOK = "look"
+"""The role of a look."""
 EXPLAIN = "explain"
 """The role of a launch that explains the best after the search. It is no candidate for the best itself."""
 
@@ -27,14 +31,15 @@ EXPLAIN = "explain"
 class TrialRecord:
     """One trial, JSON-able, written as the trial goes.
 
-    `role`: baseline, known-good, search, repair, repeat, confirm or explain. `state`: running, complete,
-    pruned or failed. `scores` has a number for each goal of the objective, `score` is the first; `gain` is
-    how much better that is than the study's reference (0.09 is 9 % better, whatever the direction).
-    `repair_of` and `repeat_of` are trials, `same_as` an earlier one that ran as the same server.
+    `role`: baseline, known-good, search, repair, repeat, confirm, explain or look. `state`: running,
+    complete, pruned, failed or looked. `scores` has a number for each goal of the objective, `score` is the
+    first; `gain` is how much better that is than the study's reference (0.09 is 9 % better, whatever the
+    direction). `repair_of` and `repeat_of` are trials, `same_as` an earlier one that ran as the same server.
     `infeasible` names the capacities that are too small and the limits that are exceeded, `excesses` by how
-    much, relatively. `attempts` are the failures of earlier launches of
-    this trial. `accept_length` is the tokens of a step with speculation, the geometric mean over the scored
-    levels, where the first score counts tokens. Times are seconds; `started` is ISO 8601 in UTC.
+    much, relatively. `attempts` are the failures of earlier launches of this trial. `accept_length` is the
+    tokens of a step with speculation, the geometric mean over the scored levels, where the first score counts
+    tokens. A look says its `fidelity` and what it is `blind_to`; `looked` is what it measured for each goal,
+    comparable with other looks alone. Times are seconds; `started` is ISO 8601 in UTC.
     """
 
     trial: int
@@ -70,6 +75,9 @@ class TrialRecord:
     failure: dict[str, Any] | None = None
     attempts: tuple[dict[str, Any], ...] = ()
     accept_length: float | None = None
+    fidelity: str = ""
+    blind_to: tuple[str, ...] = ()
+    looked: tuple[float, ...] = ()
     leftovers: tuple[str, ...] = ()
     tuner_version: str = ""
     version: int = RECORD_VERSION

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from tuner.clock import Clock
-from tuner.results.record import COMPLETE, PRUNED, TrialRecord
+from tuner.results.record import COMPLETE, LOOKED, PRUNED, TrialRecord
 from tuner.search.roles import CONFIRM, EXPLAIN
 from tuner.study.definition import Budget, StudyDefinition
 from tuner.verdict.confirmation import reserve
@@ -28,12 +28,13 @@ class Spent:
         """Added up from the records; a trial that was launched twice counts twice.
 
         A trial that was interrupted, or that the box could not run at all, costs nothing of the budget. One
-        that has an outcome does, whether or not its evaluator showed a launch.
+        that has an outcome does, whether or not its evaluator showed a launch. A look costs its time.
         """
         launched = [record for record in records if record.state in _LAUNCHED]
+        looks = [record for record in records if record.state == LOOKED]
         return cls(
             launches=sum(1 + len(record.attempts) for record in launched),
-            seconds=sum(record.took_s or 0.0 for record in launched),
+            seconds=sum(record.took_s or 0.0 for record in [*launched, *looks]),
         )
 
 

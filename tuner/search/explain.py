@@ -15,7 +15,7 @@ from tuner.search.contributions import NOTHING, WIDTH, Contribution, Launches, s
 from tuner.search.equivalence import canonical, equivalences_of
 from tuner.search.importance import importances_of
 from tuner.search.lesson import taught_by
-from tuner.search.roles import BASELINE, EXPLAIN
+from tuner.search.roles import BASELINE, EXPLAIN, LOOK
 from tuner.space.configuration import Configuration
 from tuner.space.space import SearchSpace
 from tuner.study.definition import ENGINE_DEFAULTS, Baseline
@@ -154,7 +154,9 @@ class Explainer:
         if self._launches is None:
             return None
         launched = {
-            record.fingerprint for record in self._records if record.state == COMPLETE or record.failure
+            record.fingerprint
+            for record in self._records
+            if record.state == COMPLETE or (record.failure and record.role != LOOK)
         }
         bold = self._boldest(self._launches)
         found = [bold] if bold is not None else []

@@ -8,12 +8,13 @@ from typing import cast
 
 from tuner.diagnosis.failure import Cause
 from tuner.learn.axes import Axes
+from tuner.learn.blame import tells_of_choices
 from tuner.learn.observation import Death, Observation
 from tuner.learn.promise import Lesson
 from tuner.learn.speed import Speed
 from tuner.measure.objective import MINIMIZE, Objective
 from tuner.results.luck import lucks
-from tuner.results.record import COMPLETE, PRUNED, TrialRecord
+from tuner.results.record import COMPLETE, LOOKED, PRUNED, TrialRecord
 from tuner.search.roles import BASELINE, CONFIRM
 from tuner.space.configuration import Configuration, Value
 from tuner.space.space import SearchSpace
@@ -37,7 +38,10 @@ def taught_by(
     directions: Sequence[str],
     baseline: Baseline,
 ) -> tuple[Observation, ...]:
-    """What these records teach. What the `baseline` launched teaches where it is a point of the space."""
+    """What these records teach. What the `baseline` launched teaches where it is a point of the space.
+
+    A look that died is a witness against the choices that it judges, and against nothing else.
+    """
     point = point_of(baseline, space)
     baselines = {record.trial for record in records if record.role == BASELINE}
     luck = lucks(records)
@@ -50,7 +54,23 @@ def taught_by(
             configuration = point
         if _teaches(record):
             found.append(_observation(record, configuration, directions, luck.get(record.trial, 0.0)))
+        elif record.state == LOOKED and record.failure is not None and tells_of_choices(_death(record)):
+            judged = {name: value for name, value in configuration.items() if name not in record.blind_to}
+            found.append(
+                Observation(
+                    record.trial, Configuration(judged), death=_death(record), took_s=record.took_s or 0.0
+                )
+            )
     return tuple(found)
+
+
+def looks_of(records: Sequence[TrialRecord], directions: Sequence[str]) -> tuple[Observation, ...]:
+    """What the looks of these records measured; their memory says nothing of a full launch."""
+    return tuple(
+        Observation(record.trial, Configuration(record.configuration), _logs(record.looked, directions))
+        for record in records
+        if record.state == LOOKED and record.looked and all(score > 0 for score in record.looked)
+    )
 
 
 def point_of(baseline: Baseline, space: SearchSpace) -> Configuration | None:
@@ -100,9 +120,7 @@ def _usable(record: TrialRecord) -> bool:
 def _observation(
     record: TrialRecord, configuration: Configuration, directions: Sequence[str], luck: float
 ) -> Observation:
-    signs = [-1.0 if direction == MINIMIZE else 1.0 for direction in directions]
-    scores = record.scores if record.state == COMPLETE else ()
-    logs = [sign * math.log(score) for sign, score in zip(signs, scores, strict=False)]
+    logs = _logs(record.scores if record.state == COMPLETE else (), directions)
     return Observation(
         trial=record.trial,
         configuration=configuration,
@@ -114,6 +132,12 @@ def _observation(
         took_s=record.took_s or 0.0,
         accept_length=record.accept_length,
     )
+
+
+def _logs(scores: Sequence[float], directions: Sequence[str]) -> tuple[float, ...]:
+    """More is better, whatever the direction."""
+    signs = [-1.0 if direction == MINIMIZE else 1.0 for direction in directions]
+    return tuple(sign * math.log(score) for sign, score in zip(signs, scores, strict=False))
 
 
 def _death(record: TrialRecord) -> Death:

@@ -10,7 +10,7 @@ from tuner.errors import BrokenEnvironment
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import Evaluator, Listener
 from tuner.learn.ruled_out import RuledOut
-from tuner.results.record import COMPLETE, FAILED, PRUNED, RUNNING, TrialRecord
+from tuner.results.record import COMPLETE, FAILED, LOOKED, PRUNED, RUNNING, TrialRecord
 from tuner.results.recorder import Recorder
 from tuner.results.standings import Expected, Standing, best_standing
 from tuner.results.trial_log import FolderLog, TrialLog
@@ -21,9 +21,10 @@ from tuner.search.confirming import launches_of, plan_of
 from tuner.search.equivalence import twin_of
 from tuner.search.explain import Explainer
 from tuner.search.idle import nothing_left
+from tuner.search.looks import Looks
 from tuner.search.reference import describe_reference, reference_of, with_gain
 from tuner.search.repair import repair_of
-from tuner.search.roles import CONFIRM, EXPLAIN, REPAIR
+from tuner.search.roles import CONFIRM, EXPLAIN, LOOK, REPAIR
 from tuner.search.store import Proposal, StudyStore
 from tuner.search.trial import TrialRunner
 from tuner.space.configuration import Configuration
@@ -59,7 +60,7 @@ class SearchEnd:
     """How a search ended: why, and what there is. Without confirming launches there is no verdict.
 
     `expected` is what other launches of the trials' configurations are expected to score, `ruled_out` what is
-    off the list because it killed launches.
+    off the list because it killed launches, `looks` how the looks stood, where there were any.
     """
 
     reason: str
@@ -69,6 +70,7 @@ class SearchEnd:
     verdict: Verdict | None = None
     expected: Expected = field(default_factory=dict)
     ruled_out: tuple[RuledOut, ...] = ()
+    looks: str = ""
 
 
 class Search:
@@ -90,6 +92,7 @@ class Search:
         self._runner = TrialRunner(definition, evaluator, clock)
         store.admission = Admission(evaluator if definition.preflight else None, listener)
         self._budget = BudgetKeeper(definition.budget, clock)
+        self._looks = Looks(definition, store, evaluator, listener.on_note)
         self._of_this_run: list[TrialRecord] = []
         self._told: set[str] = set()
 
@@ -116,7 +119,7 @@ class Search:
             reason = self._budget.search_is_over(records) or self._nothing_left(records)
             if reason:
                 return reason
-            proposal = self._store.next()
+            proposal = self._looks.next(records) or self._store.next()
             if proposal is None:
                 refused = sum(self._store.admission.refused.values())
                 but = f", or was refused before launch ({refused})" if refused else ""
@@ -190,6 +193,11 @@ class Search:
     # --- one trial ----------------------------------------------------------------------------------
 
     def _run_trial(self, proposal: Proposal) -> None:
+        if proposal.role == LOOK:
+            if self._looks.fidelity is None:  # left by a run that made looks
+                self._store.tell_failed(proposal, queue_again=False)
+                return
+            proposal = replace(proposal, fidelity=self._looks.fidelity)
         self._listener.on_trial(proposal)
         is_first = not any(record.ready_s is not None for record in self._log.records())
         recorder = self._log.begin(self._runner.new_record(proposal))
@@ -218,15 +226,17 @@ class Search:
         others = [known for known in self._log.records() if known.trial != proposal.number]
         record = self._runner.concluded(recorder.record, outcome)
         record = with_gain(record, [*others, record])
-        if record.repeat_of is None:
+        if record.repeat_of is None and record.state != LOOKED:
             record = replace(record, same_as=twin_of(record, others))
         if record.failure is not None and record.failure["cause"] == str(Cause.ENVIRONMENT):
             record = replace(record, failure={**record.failure, "cause": str(Cause.CONFIG)})
         recorder.close(record)
-        if not proposal.as_baseline:
+        if not proposal.as_baseline and record.state != LOOKED:
             self._store.admission.heard(proposal.configuration, ran=record.state == COMPLETE)
         self._store.publish(proposal, record, recorder.folder)
-        if record.state == PRUNED:
+        if record.state == LOOKED:
+            self._store.tell_failed(proposal, queue_again=False)  # to Optuna it is no launch at all
+        elif record.state == PRUNED:
             self._store.tell_pruned(proposal)
             self._repair(record, others)
         else:
@@ -268,6 +278,7 @@ class Search:
 
     def _learn(self, records: list[TrialRecord]) -> None:
         """Let the store learn from all records, and say what is off the list since the last time."""
+        self._looks.learn(records)
         self._store.learn(records)
         for ruled_out in self._store.ruled_out:
             if ruled_out.shown not in self._told:
@@ -299,4 +310,5 @@ class Search:
         if verdict is not None:
             self._log.export(records, expected, verdict.to_json())
             self._store.publish_study(records, best, reference, verdict.shown())
-        return SearchEnd(reason, tuple(records), best, reference, verdict, expected, self._store.ruled_out)
+        ruled_out, looks = self._store.ruled_out, self._looks.told
+        return SearchEnd(reason, tuple(records), best, reference, verdict, expected, ruled_out, looks)

@@ -16,5 +16,7 @@ REPEAT = "repeat"
 """A deliberate repeat of a measured trial."""
 CONFIRM = "confirm"
 """A fresh launch of the default or a finalist, from which the verdict is made."""
+LOOK = record.LOOK
+"""A cheaper launch that compares choices before a full one."""
 EXPLAIN = record.EXPLAIN
 """A launch that tells which of its values the best owes its speed to."""

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard import save_note
 
 from tuner.errors import TunerError
-from tuner.evaluate.protocol import Listener
+from tuner.evaluate.protocol import Fidelity, Listener
 from tuner.learn.observation import Observation
 from tuner.learn.promise import Lesson
 from tuner.learn.ruled_out import RuledOut, ruled_out
@@ -23,11 +23,11 @@ from tuner.results.record import TrialRecord
 from tuner.results.standings import Expected, Standing
 from tuner.search.admission import Admission
 from tuner.search.equivalence import Equivalences, canonical, equivalences_of
-from tuner.search.lesson import expected_scores, load_of, observations_of
+from tuner.search.lesson import expected_scores, load_of, looks_of, observations_of
 from tuner.search.opening import experimental_allowed, open_artifacts, open_study
 from tuner.search.past import PastStudy, best_of_past
 from tuner.search.repair import Repair
-from tuner.search.roles import BASELINE, KNOWN_GOOD, REPAIR, REPEAT, SEARCH
+from tuner.search.roles import BASELINE, KNOWN_GOOD, LOOK, REPAIR, REPEAT, SEARCH
 from tuner.search.sampler import Assignment, FreshSampler, distributions_of
 from tuner.search.samplers import sampler_of
 from tuner.search.surrogate import SurrogateSampler
@@ -44,7 +44,10 @@ _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to try next. `role` is one of `tuner.search.roles`; `source` says where it is from."""
+    """What to try next. `role` is one of `tuner.search.roles`; `source` says where it is from.
+
+    `fidelity` is that of a look.
+    """
 
     trial: optuna.trial.Trial
     configuration: Configuration
@@ -53,6 +56,7 @@ class Proposal:
     repeat_of: int | None = None
     repair_of: int | None = None
     as_baseline: bool = False
+    fidelity: Fidelity | None = None
 
     @property
     def number(self) -> int:
@@ -65,8 +69,9 @@ class StudyStore:
 
     `owner` names this process so that a trial left RUNNING by a dead one can be told from one that another
     worker is busy with (`is_alive`). `past` are earlier studies to learn from, `prior` is what else is to be
-    tried early. `remarks` about the box are shown with the study; `admission` decides whether what the rules
-    allow is launched.
+    tried early. `remarks` about the box are shown with the study, as is what is `looks_told`;
+    `believes_looks` says whether looks teach the sampler. `admission` decides whether what the rules allow is
+    launched.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class StudyStore:
         self._owner = owner
         self._is_alive = is_alive
         self.remarks: tuple[str, ...] = ()
+        self.looks_told, self.believes_looks = "", True
         self.admission = Admission(None, Listener())
         self._equivalences: Equivalences = {}
         self._ruled_out: tuple[RuledOut, ...] = ()
@@ -149,11 +155,12 @@ class StudyStore:
     def lesson(self, records: Sequence[TrialRecord]) -> Lesson:
         """What there is to learn from these records."""
         equivalences = equivalences_of(records, self._space)
+        looks = looks_of(records, self._definition.objective.directions) if self.believes_looks else ()
         return Lesson(
             self.observations(records),
             lambda given: canonical(given, equivalences),
             load_of(self._definition),
-            self._past,
+            (*self._past, looks) if looks else self._past,
         )
 
     def observations(self, records: Sequence[TrialRecord]) -> tuple[Observation, ...]:
@@ -204,6 +211,22 @@ class StudyStore:
             repair_of=attributes.get("repair_of"),
             as_baseline=as_baseline,
         )
+
+    def foreseen(self) -> Configuration | None:
+        """What the program's own sampler would propose now; None where something else comes first."""
+        self._known = self._fingerprints_known()
+        if not self._waiting():
+            self._queue_next_given()
+        if self._waiting() or not isinstance(self._inner, SurrogateSampler):
+            return None
+        found = self._inner.propose(())
+        return self._space.configuration(found) if found is not None else None
+
+    def allows(self, configuration: Configuration) -> bool:
+        """Whether nothing is against launching this: no rule, no witness, no refusal."""
+        if self._space.broken_rule(configuration) is not None or self._is_ruled_out(configuration):
+            return False
+        return self.admission.admits(configuration)
 
     def _ask(self) -> optuna.trial.Trial:
         """Ask Optuna; ask again where another worker was given the same in the same moment."""
@@ -300,9 +323,8 @@ class StudyStore:
         with experimental_allowed():
             label = self._definition.server.label
             told = [one.shown for one in self._ruled_out]
-            note = study_note(
-                records, best, label, reference, verdict, self.remarks, self.admission.refused, told
-            )
+            refused, looks = self.admission.refused, self.looks_told
+            note = study_note(records, best, label, reference, verdict, self.remarks, refused, told, looks)
             save_note(self._study, note)
 
     # --- what is queued -----------------------------------------------------------------------------
@@ -340,6 +362,8 @@ class StudyStore:
         self._study.enqueue_trial(assignment, user_attrs=attributes)
 
     def _queue_again(self, frozen: FrozenTrial, why: str) -> None:
+        if frozen.user_attrs.get("role") == LOOK:
+            return  # whether it is still worth making is decided anew
         kept: dict[str, Any] = {
             name: frozen.user_attrs[name]
             for name in ("role", "repeat_of", "repair_of", "as_baseline")
@@ -354,11 +378,7 @@ class StudyStore:
 
     def _admits(self, assignment: Mapping[str, Value]) -> bool:
         configuration = self._space.configuration(assignment)
-        if self._space.broken_rule(configuration) is not None or self._is_ruled_out(configuration):
-            return False
-        if self._fingerprint(configuration) in self._known:
-            return False
-        return self.admission.admits(configuration)
+        return self._fingerprint(configuration) not in self._known and self.allows(configuration)
 
     def _is_ruled_out(self, configuration: Configuration) -> bool:
         return any(one.forbids(configuration) for one in self._ruled_out)

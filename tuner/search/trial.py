@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import Evaluator, LaunchShown, Listener, PhaseNews, Request
 from tuner.measure.measurement import LevelSample, LevelSummary, Measurement
-from tuner.results.record import COMPLETE, PRUNED, RUNNING, TrialRecord
+from tuner.results.record import COMPLETE, LOOKED, PRUNED, RUNNING, TrialRecord
 from tuner.results.recorder import Recorder
 from tuner.search.reference import excesses, shown_excesses
 from tuner.search.store import Proposal
@@ -52,6 +52,8 @@ class TrialRunner:
             unit=definition.objective.units[0],
             direction=definition.objective.directions[0],
             gpus=definition.server.gpus,
+            fidelity=proposal.fidelity.name if proposal.fidelity is not None else "",
+            blind_to=tuple(sorted(proposal.fidelity.blind_to)) if proposal.fidelity is not None else (),
             tuner_version=__version__,
         )
 
@@ -70,6 +72,7 @@ class TrialRunner:
                 nonce=f"{self._definition.seed}/{proposal.number}/{attempt}",
                 as_baseline=proposal.as_baseline,
                 attempt=attempt,
+                fidelity=proposal.fidelity,
             )
             outcome = self._evaluate(request, both)
             transient = outcome.failure is not None and outcome.failure.cause is Cause.TRANSIENT
@@ -81,6 +84,10 @@ class TrialRunner:
 
     def concluded(self, record: TrialRecord, outcome: Outcome) -> TrialRecord:
         """The record with what the outcome amounts to; gains are added by whoever knows the reference."""
+        if record.fidelity:
+            looked = outcome.measurement
+            scores = self._definition.objective.scores(looked) if looked is not None else ()
+            return replace(record, state=LOOKED, looked=scores)
         if outcome.measurement is None:
             return replace(record, state=PRUNED)
         return self._scored(record, outcome, outcome.measurement)

@@ -27,6 +27,8 @@ PYTHON = "{python}"
 
 SAMPLERS = ("surrogate", "tpe", "random", "gp")
 """What may propose configurations: the program's own sampler, or one of Optuna's."""
+LOOKS = ("auto", "off")
+"""Whether cheaper launches may come before full ones: where they are worth it, or never."""
 
 PRIORS = ("aiconfigurator",)
 """Programs that may rank what is tried early."""
@@ -106,8 +108,9 @@ class Budget:
     `confirm` launches of it are kept for the confirmation, 0 for none; None leaves that to the study's
     length. `explain` launches may explain the best after that, on top of all limits but `until`; None takes
     what the confirmation leaves of its own. With `stop_when_idle` the search ends before its limits once
-    nothing that is left promises a gain that could be told from noise. `repairs` of failed trials are
-    queued at most; after `give_up_after` launches without a single success the study stops.
+    nothing that is left promises a gain that could be told from noise. `looks` (one of `LOOKS`) says whether
+    cheaper launches may come before full ones. `repairs` of failed trials are queued at most; after
+    `give_up_after` launches without a single success the study stops.
     """
 
     launches: int | None = None
@@ -116,6 +119,7 @@ class Budget:
     confirm: int | None = None
     explain: int | None = None
     stop_when_idle: bool = True
+    looks: str = "off"
     repairs: int = 4
     give_up_after: int = 8
 
@@ -193,7 +197,17 @@ _SERVER = (
     "stall_limits_s", "stop_grace_s", "expected_start_s",
 )  # fmt: skip
 _LEAST = ("min_kv_tokens", "min_context_len", "min_running_requests")
-_BUDGET = ("launches", "hours", "until", "confirm", "explain", "stop_when_idle", "repairs", "give_up_after")
+_BUDGET = (
+    "launches",
+    "hours",
+    "until",
+    "confirm",
+    "explain",
+    "stop_when_idle",
+    "looks",
+    "repairs",
+    "give_up_after",
+)
 
 
 def parse_definition(
@@ -361,6 +375,7 @@ def _budget(node: Node | None) -> Budget:
         stop_when_idle=keys["stop_when_idle"].boolean()
         if "stop_when_idle" in keys
         else Budget.stop_when_idle,
+        looks=keys["looks"].text(one_of=LOOKS) if "looks" in keys else Budget.looks,
         repairs=keys["repairs"].integer(least=0) if "repairs" in keys else Budget.repairs,
         give_up_after=keys["give_up_after"].integer(least=2)
         if "give_up_after" in keys

@@ -96,6 +96,7 @@ OVERRIDES = (
     Override("--confirm", "budget.confirm", "launches kept to confirm the best, 0 for none"),
     Override("--explain", "budget.explain", "launches to explain the best, 0 for none"),
     Override("--stop-when-idle", "budget.stop_when_idle", "end where nothing promises more", metavar="BOOL"),
+    Override("--looks", "budget.looks", "cheap looks before full launches: auto or off", "text", "WHEN"),
     Override("--repairs", "budget.repairs", "repaired failed trials, at most"),
     Override("--give-up-after", "budget.give_up_after", "stop after so many failures and no success"),
     Override("--until", "budget.until", "stop at this time (07:00)", "text", "TIME"),
