@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.search.scripted import LOOK, STUDY, Run, failed, measured
+from tuner.cli.progress import ProgressPrinter
 from tuner.diagnosis.failure import Cause, Kind
 from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import Request
 from tuner.learn.ruled_out import ruled_out
+from tuner.results.note import trial_note
 from tuner.results.record import COMPLETE, LOOKED, TrialRecord
 from tuner.results.standings import standings
 from tuner.search.budget import Spent
@@ -146,6 +149,19 @@ def test_a_look_is_no_launch_of_the_study(done: tuple[Run, SearchEnd, Heard]) ->
     assert {trials[record.trial].state for record in looks} == {TrialState.FAIL}
     assert not any("decode" in name for record in looks for name in trials[record.trial].user_attrs)
     assert (run.definition.folder / "best.yaml").read_text().count(f"trial {end.best.record.trial} ") == 1
+
+
+def test_a_look_is_shown_as_one(done: tuple[Run, SearchEnd, Heard]) -> None:
+    run, end, _ = done
+    look = looks_in(end)[0]
+    printed = io.StringIO()
+    printer = ProgressPrinter(printed, run.clock, label="a box", terminal=False)
+
+    printer.on_record(look, end.best)
+
+    told = f"{look.looked[0]:.2f} tok/s, against other looks alone"
+    assert f"=> a look: {told}" in printed.getvalue()
+    assert f"a look without weights: {told}" in trial_note(look)
 
 
 def test_a_look_costs_its_time_and_no_launch(done: tuple[Run, SearchEnd, Heard]) -> None:
