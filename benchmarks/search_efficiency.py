@@ -4,7 +4,8 @@ known.
 `python -m benchmarks.search_efficiency [--quick] [--held-out] [--samplers tpe random …] [--seeds N]` prints a
 table for each box, and the medians over boxes and seeds. A study has 12 hours; every launch counts, the A/A
 pair included, and the launches that confirm the best are left out. A cell is the true value of the best
-configuration so far, as a share of the best possible.
+configuration so far, as a share of the best possible. `--looks off auto` runs each study without and with
+cheap looks (docs/searching.md), and `--hours` sets the columns.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +25,7 @@ from benchmarks.efficiency_boxes import SCENARIOS, STUDY_HOURS, Scenario
 from benchmarks.searching import search_of
 from tuner.evaluate.protocol import Listener, Request
 from tuner.measure.objective import MINIMIZE
-from tuner.results.record import COMPLETE, TrialRecord
+from tuner.results.record import COMPLETE, LOOKED, TrialRecord
 from tuner.results.standings import Standing
 from tuner.search.loop import SearchListener
 from tuner.search.past import PastStudy
@@ -34,7 +35,7 @@ from tuner.search.sampler import levels_of
 from tuner.search.samplers import sampler_of
 from tuner.simulator.virtual import VirtualEvaluator
 from tuner.space.configuration import Configuration, Value
-from tuner.study.definition import SAMPLERS, StudyDefinition
+from tuner.study.definition import LOOKS, SAMPLERS, StudyDefinition
 from tuner.verdict.verdict import VerdictKind
 
 HOURS = (2.0, 4.0, 8.0)
@@ -125,6 +126,8 @@ class Studied:
     confirmed: str
     final_share: float
     ask_s: float
+    looks: int = 0
+    agreement: str = ""
 
 
 @dataclass
@@ -165,13 +168,14 @@ def study(
     took_s = time.perf_counter() - began_s
     searched = [record for record in end.records if record.role not in (CONFIRM, EXPLAIN) and record.took_s]
     seconds = sum(record.took_s or 0.0 for record in searched)
-    dead = [record for record in searched if record.state != COMPLETE]
+    looks = [record for record in searched if record.state == LOOKED]
+    dead = [record for record in searched if record.state != COMPLETE and not record.looked]
     lost_s = sum(record.took_s or 0.0 for record in dead)
     by_trial = {str(record.trial): Configuration(record.configuration) for record in end.records}
     finalist = by_trial.get((end.verdict.finalist if end.verdict is not None else None) or "")
     return Studied(
         shares=tuple(_at(watch.curve, at) / best for at in hours),
-        launches=len(searched),
+        launches=len(searched) - len(looks),
         crash_share=len(dead) / max(1, len(searched)),
         lost_share=lost_s / max(1.0, seconds),
         lost_hours=lost_s / 3600,
@@ -179,6 +183,8 @@ def study(
         confirmed=str(end.verdict.kind) if end.verdict is not None else "none",
         final_share=truth.of(finalist) / best if finalist is not None else 0.0,
         ask_s=took_s / max(1, len(end.records)),
+        looks=len(looks),
+        agreement=end.looks,
     )
 
 
@@ -188,13 +194,22 @@ def _at(curve: Sequence[tuple[float, float]], hours: float) -> float:
 
 # --- the table ------------------------------------------------------------------------------------------
 
-_HEAD = ("box", "sampler", *(f"{hours:g} h" for hours in HOURS), "crashes", "time lost", "hours lost",
-         "launches", "confirmed", "finalist", "s/trial")  # fmt: skip
-_WIDTHS = (18, 10, 6, 6, 6, 8, 9, 10, 8, 10, 8, 7)
+_BEFORE = {"box": 18, "sampler": 21}
+_SHARE = 6
+_BEHIND = {
+    "crashes": 8, "time lost": 9, "hours lost": 10, "launches": 8, "looks": 5, "confirmed": 10, "finalist": 8,
+    "s/trial": 7,
+}  # fmt: skip
+
+
+def _head(hours: Sequence[float]) -> str:
+    return _line([*_BEFORE, *(f"{each:g} h" for each in hours), *_BEHIND])
 
 
 def _line(cells: Sequence[str]) -> str:
-    return " ".join(f"{cell:<{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
+    shares = len(cells) - len(_BEFORE) - len(_BEHIND)
+    widths = [*_BEFORE.values(), *[_SHARE] * shares, *_BEHIND.values()]
+    return " ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 def _row(box: str, sampler: str, studies: Sequence[Studied]) -> str:
@@ -204,11 +219,12 @@ def _row(box: str, sampler: str, studies: Sequence[Studied]) -> str:
         (
             box,
             sampler,
-            *(f"{median(one.shares[at] for one in studies):.1%}" for at in range(len(HOURS))),
+            *(f"{median(one.shares[at] for one in studies):.1%}" for at in range(len(studies[0].shares))),
             f"{sum(one.crash_share for one in studies) / mean:.1%}",
             f"{sum(one.lost_share for one in studies) / mean:.1%}",
             f"{sum(one.lost_hours for one in studies) / mean:.2f}",
             f"{sum(one.launches for one in studies) / mean:.0f}",
+            f"{sum(one.looks for one in studies) / mean:.0f}",
             f"{faster}/{mean}",
             f"{median(one.final_share for one in studies):.1%}",
             f"{sum(one.ask_s for one in studies) / mean:.3f}",
@@ -217,9 +233,15 @@ def _row(box: str, sampler: str, studies: Sequence[Studied]) -> str:
 
 
 def studies_of(
-    scenario: Scenario, samplers: Sequence[str], seeds: Sequence[int], hours: float = STUDY_HOURS
+    scenario: Scenario,
+    samplers: Sequence[str],
+    seeds: Sequence[int],
+    hours: float = STUDY_HOURS,
+    *,
+    looks: Sequence[str] = (),
+    at: Sequence[float] = HOURS,
 ) -> Iterator[tuple[str, list[Studied]]]:
-    """For each sampler the studies of one box."""
+    """For each sampler, and each of `looks`, the studies of one box, with their shares `at` these hours."""
     evaluator, definition = scenario.evaluator(hours)
     truth = Truth(evaluator, definition)
     best = truth.optimum()
@@ -228,7 +250,10 @@ def studies_of(
     about = "does not meet what is asked" if not default else f"is {default / best:.1%} of it"
     print(f"{scenario.name}: the best is {best:.4g} {unit}, the default {about}")
     for sampler in samplers:
-        yield sampler, [study(evaluator, definition, truth, best, sampler, seed) for seed in seeds]
+        for way in looks or (definition.budget.looks,):
+            asked = replace(definition, budget=replace(definition.budget, looks=way))
+            name = f"{sampler}, looks {way}" if looks else sampler
+            yield name, [study(evaluator, asked, truth, best, sampler, seed, hours=at) for seed in seeds]
 
 
 def main(words: list[str]) -> int:
@@ -238,6 +263,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--samplers", nargs="+", default=["surrogate", "tpe", "random"], choices=SAMPLERS)
     parser.add_argument("--boxes", nargs="+", help="names of boxes, or parts of them")
+    parser.add_argument("--looks", nargs="+", default=[], choices=LOOKS, help="with looks, without, or both")
+    parser.add_argument("--hours", nargs="+", type=float, default=HOURS, help="the columns")
     parser.add_argument("--held-out", action="store_true", help="the boxes that were kept aside")
     parser.add_argument("--quick", action="store_true", help="one box, one seed, a study of five hours")
     arguments = parser.parse_args(words)
@@ -249,12 +276,18 @@ def main(words: list[str]) -> int:
     hours = STUDY_HOURS
     if arguments.quick:
         chosen, hours = chosen[:1], QUICK_HOURS
-    print(_line(_HEAD))
+    print(_head(arguments.hours))
     everything: dict[str, list[Studied]] = {}
     for scenario in chosen:
-        for sampler, studies in studies_of(scenario, arguments.samplers, seeds, hours):
+        found = studies_of(
+            scenario, arguments.samplers, seeds, hours, looks=arguments.looks, at=arguments.hours
+        )
+        for sampler, studies in found:
             everything.setdefault(sampler, []).extend(studies)
             print(_row(scenario.name, sampler, studies), flush=True)
+            for seed, one in zip(seeds, studies, strict=True):
+                if one.agreement:
+                    print(f"  seed {seed}: {one.agreement}")
     for sampler, studies in everything.items():
         print(_row("all", sampler, studies))
     return 0

@@ -35,6 +35,9 @@ ELSEWHERE = {
     ),
     "python -m benchmarks.search_efficiency --seeds 2 --boxes 'poor drafts' 'tight memory' 'nothing known'": "likewise",
     "python -m benchmarks.warm_start --seeds 2 --boxes '32 streams' long PCIe poor tight nothing": "ten minutes; tests/benchmarks/test_warm_start.py runs a part of it",
+    "python -m benchmarks.search_efficiency --seeds 2 --samplers surrogate --looks off auto --hours 1 2 4 8 --boxes long '32 streams' PCIe single tight": (
+        "ten minutes; tests/benchmarks/test_search_efficiency.py runs a part of it"
+    ),
     "python -m tuner optimize mine --explain 2": "tests/cli/test_explain.py",
     "python -m sglang.launch_server --config best.yaml": "tests/real_server/test_end_to_end.py starts the exported file",
 }

@@ -39,3 +39,14 @@ def test_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
     printed = capsys.readouterr().out
     assert "time lost" in printed and "single stream" in printed and "all" in printed
+
+
+def test_studies_with_looks_stand_beside_studies_without(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--quick", "--samplers", "surrogate", "--looks", "off", "auto", "--hours", "1", "4"]
+    assert main(words) == 0
+
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[2:6] == ["1", "h", "4", "h"]
+    rows = [line for line in lines if line.startswith("single stream ")]
+    assert ["looks off" in rows[0], "looks auto" in rows[1], len(rows)] == [True, True, 2]
+    assert any("seed 0: " in line and "rank agreement" in line for line in lines)
