@@ -35,7 +35,7 @@ _UNSAID_GIB = 3.0
 """What a launch that ran is taken to have left where its log does not say."""
 _LEAST_POOL_GIB = 0.3
 _NOISE_GIB = 0.15
-_UNTOLD = 0.25
+_UNTOLD = 0.5
 """How far the risk is believed while no log tells of memory, and no launch died for lack of it."""
 _UNKNOWN = 0.05
 """The odds of running out of memory where nothing is known of it."""
