@@ -113,7 +113,7 @@ def test_a_search_space_that_cannot_be_meant_is_refused_with_its_place(
     [
         pytest.param(
             ("--sampler", "gp"),
-            "'gp' needs PyTorch, which is not installed",
+            "'gp' needs PyTorch and SciPy, and torch",
             marks=pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed"),
         ),
         (("--launches", "none"), "command line: --launches: expected a whole number"),

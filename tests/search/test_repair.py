@@ -98,7 +98,7 @@ def test_a_repaired_child_is_launched_next_linked_to_its_parent_and_within_the_b
     run = Run(
         tmp_path,
         too_low,
-        study=with_launches(12).replace("launches: 12", "launches: 12, repairs: 1"),
+        study=with_launches(12).replace("launches: 12", "launches: 12, repairs: 1") + "sampler: random\n",
         space=SPACE,
     )
     end = run.search.run()

@@ -13,11 +13,12 @@ from tuner.search.surrogate import SurrogateSampler
 
 
 def check_sampler(name: str) -> None:
-    """Raises `InputError` where `gp` is asked for without PyTorch, on which it stands."""
-    if name == "gp" and importlib.util.find_spec("torch") is None:
+    """Raises `InputError` where `gp` is asked for without PyTorch and SciPy, on which it stands."""
+    lacking = [module for module in ("torch", "scipy") if importlib.util.find_spec(module) is None]
+    if name == "gp" and lacking:
         raise InputError(
-            "sampler: 'gp' needs PyTorch, which is not installed",
-            hint="python -m pip install torch, or another sampler: surrogate, tpe or random",
+            f"sampler: 'gp' needs PyTorch and SciPy, and {' and '.join(lacking)} cannot be imported",
+            hint=f"python -m pip install {' '.join(lacking)}, or another sampler: surrogate, tpe or random",
         )
 
 
