@@ -30,10 +30,10 @@ ELSEWHERE = {
     "python -m benchmarks.search_efficiency --quick": "tests/benchmarks/test_search_efficiency.py",
     "python -m benchmarks.verdict --studies 1000": "tests/benchmarks/test_verdict.py runs it with fewer",
     "python -m tuner optimize mine --until 07:00": "tests/real_server and tests/cli run studies",
-    "python -m benchmarks.search_efficiency --seeds 3 --boxes single '32 streams' 'long context' 'bad NCCL' PCIe": (
-        "some minutes; tests/benchmarks runs a part of it"
+    "python -m benchmarks.search_efficiency --seeds 5 --first-seed 10": (
+        "ten minutes; tests/benchmarks/test_search_efficiency.py runs a part of it"
     ),
-    "python -m benchmarks.search_efficiency --seeds 2 --boxes 'poor drafts' 'tight memory' 'nothing known'": "likewise",
+    "python -m benchmarks.search_efficiency --held-out --seeds 5 --first-seed 10": "likewise",
     "python -m benchmarks.warm_start --seeds 2 --boxes '32 streams' long PCIe poor tight nothing": "ten minutes; tests/benchmarks/test_warm_start.py runs a part of it",
     "python -m benchmarks.search_efficiency --seeds 2 --samplers surrogate --looks off auto --hours 1 2 4 8 --boxes long '32 streams' PCIe single tight": (
         "ten minutes; tests/benchmarks/test_search_efficiency.py runs a part of it"
