@@ -26,12 +26,14 @@ from tuner.evaluate.outcome import Outcome
 from tuner.evaluate.protocol import Request
 from tuner.results.record import EXPLAIN, TrialRecord
 from tuner.results.trial_log import MemoryLog
+from tuner.search.budget import BudgetKeeper
 from tuner.search.explain import Explainer, Explanation, explain
 from tuner.search.importance import importances_of
 from tuner.search.loop import Search, SearchEnd, SearchListener
 from tuner.search.opening import MEMORY
 from tuner.search.store import StudyStore
 from tuner.space.configuration import Configuration
+from tuner.study.definition import Budget
 
 SPACE = """
 parameters:
@@ -281,3 +283,27 @@ def test_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--studies", "1"]) in (0, 1)
     printed = capsys.readouterr().out
     assert all(scenario.name in printed for scenario in SCENARIOS)
+
+
+def test_what_may_give_most_is_taken_away_by_itself_first(tmp_path: Path) -> None:
+    """Two values only ever came together: one of them is taken away, before what is known to do little."""
+    run = Run(tmp_path, box, space=SPACE)
+    best = configured(backend="flashinfer", page=16, policy="lpm")
+    records = records_of(({}, 80.0), (best, 104.0), (configured(policy="lpm"), 80.2))
+
+    wanted = Explainer(records, run.store.space).wanted()
+
+    assert wanted is not None and wanted["policy"] == "lpm"
+    assert (wanted["backend"], wanted["page"]) in (("triton", 16), ("flashinfer", 1))
+
+
+def test_a_long_study_keeps_launches_to_explain_its_best_and_a_short_one_does_not() -> None:
+    def reason(budget: Budget) -> str:
+        return BudgetKeeper(budget, ManualClock()).search_is_over(records_of(*[({}, 80.0)] * 40))
+
+    long, short = Budget(launches=40), Budget(launches=29)
+    assert (
+        reason(long) == "the budget of 40 launches, less 6 to confirm the best and 4 to explain it is used up"
+    )
+    assert reason(short) == "the budget of 29 launches, less 6 to confirm the best is used up"
+    assert "explain" not in reason(replace(long, explain=0)) + reason(replace(long, confirm=0))

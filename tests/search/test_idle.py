@@ -98,7 +98,7 @@ def test_other_samplers_run_their_budget_out(tmp_path: Path) -> None:
 
 def test_the_search_ends_early_enough_to_confirm_before_the_time_of_day(tmp_path: Path) -> None:
     """11 minutes a launch, and six launches are kept: the search ends 77 minutes before, all is over in time."""
-    more = 'until: "2023-11-15T05:00", confirm: 6, stop_when_idle: false'
+    more = 'until: "2023-11-15T05:00", confirm: 6, explain: 0, stop_when_idle: false'
     run = Run(tmp_path, flat, study=STUDY.replace("launches: 6, confirm: 0", more), space=WIDE)
 
     end = run.search.run()

@@ -9,11 +9,16 @@ from statistics import median
 
 from tuner.clock import Clock
 from tuner.results.record import COMPLETE, LOOKED, PRUNED, TrialRecord
-from tuner.search.roles import CONFIRM, EXPLAIN
+from tuner.search.roles import EXPLAIN
 from tuner.study.definition import Budget, StudyDefinition
 from tuner.verdict.confirmation import reserve
 
 _LAUNCHED = (COMPLETE, PRUNED)
+_MOST_EXPLAINING = 6
+"""Launches that explain the best where the study does not say how many: what matters is then mostly known."""
+_KEPT_TO_EXPLAIN = 4
+_LONG = 30
+"""From so many launches on, one of ten is kept to explain, at most four: the last ones find little."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,13 @@ class BudgetKeeper:
 
     def search_is_over(self, records: Sequence[TrialRecord]) -> str:
         """Why the search ends and the confirmation begins, or the empty string."""
-        return self._reason(records, self.kept(records))
+        return self._reason(records, self.kept(records), self._kept_to_explain(records))
+
+    def _kept_to_explain(self, records: Sequence[TrialRecord]) -> int:
+        launches = self._launches_in_all(records)
+        if self._budget.explain is not None or not self.kept(records) or launches < _LONG:
+            return 0
+        return min(_KEPT_TO_EXPLAIN, launches // 10)
 
     def is_used_up(self, records: Sequence[TrialRecord]) -> bool:
         """Whether nothing more can be launched, not even to confirm."""
@@ -64,19 +75,21 @@ class BudgetKeeper:
     def may_explain(self, records: Sequence[TrialRecord]) -> bool:
         """Whether one more launch may be spent on explaining the best.
 
-        That is what the confirmation left of the launches kept for it, or as many as the study asks for.
+        As many may as the study asks for; else some, as far as its budget allows: what the search and the
+        confirmation left of it.
         """
         explained = sum(record.role == EXPLAIN and record.state in _LAUNCHED for record in records)
         if self._budget.explain is not None:
             return explained < self._budget.explain and not self._deadline_reason(
                 _typical_s(records), 0.0, ""
             )
-        confirmed = sum(record.role == CONFIRM and record.state in _LAUNCHED for record in records)
-        return confirmed + explained < self.kept(records) and not self.is_used_up(records)
+        return explained < _MOST_EXPLAINING and not self.is_used_up(records)
 
-    def _reason(self, records: Sequence[TrialRecord], kept: int) -> str:
+    def _reason(self, records: Sequence[TrialRecord], to_confirm: int, to_explain: int = 0) -> str:
         spent, typical_s = Spent.of(records), _typical_s(records)
-        but = f", less {kept} to confirm the best" if kept else ""
+        but = f", less {to_confirm} to confirm the best" if to_confirm else ""
+        but += f" and {to_explain} to explain it" if to_explain else ""
+        kept = to_confirm + to_explain
         kept_s = kept * (typical_s or 0.0)
         if self._budget.launches is not None and spent.launches >= self._budget.launches - kept:
             return f"the budget of {self._budget.launches} launches{but} is used up"

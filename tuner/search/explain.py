@@ -148,8 +148,9 @@ class Explainer:
     def wanted(self) -> Configuration | None:
         """The configuration whose launch would tell most of what is not known; None where nothing is open.
 
-        First the winner without all at once that is expected to do next to nothing: if that is as fast,
-        one launch has cleared them all. Then the least sure parameter by itself.
+        First what is expected to give most and is not sure, by itself. Then the winner without all at once
+        that is expected to do next to nothing: if that is as fast, one launch has cleared them all. Then the
+        least sure parameter.
         """
         if self._launches is None:
             return None
@@ -159,10 +160,13 @@ class Explainer:
             if record.state == COMPLETE or (record.failure and record.role != LOOK)
         }
         bold = self._boldest(self._launches)
-        found = [bold] if bold is not None else []
-        doubtful = [one for one in self._contributions if one.is_open]
-        for one in sorted(doubtful, key=lambda one: one.low - one.high):
-            found.append(self._launches.without(self._winner, one.parameter))
+        doubtful = sorted(
+            (one for one in self._contributions if one.is_open), key=lambda one: one.low - one.high
+        )
+        hoped = [one for one in self._contributions if one in doubtful and (one.gain or 0.0) >= NOTHING]
+        first = [self._launches.without(self._winner, one.parameter) for one in hoped]
+        last = [self._launches.without(self._winner, one.parameter) for one in doubtful]
+        found = [*first, *([bold] if bold is not None else []), *last]
         return next((one for one in found if one.fingerprint not in launched), None)
 
     def _tell(self) -> tuple[Contribution, ...]:

@@ -107,7 +107,7 @@ class Budget:
 
     `confirm` launches of it are kept for the confirmation, 0 for none; None leaves that to the study's
     length. `explain` launches may explain the best after that, on top of all limits but `until`; None takes
-    what the confirmation leaves of its own. With `stop_when_idle` the search ends before its limits once
+    some, within the limits (`search.budget`). With `stop_when_idle` the search ends before its limits once
     nothing that is left promises a gain that could be told from noise. `looks` (one of `LOOKS`) says whether
     cheaper launches may come before full ones. `repairs` of failed trials are queued at most; after
     `give_up_after` launches without a single success the study stops.
