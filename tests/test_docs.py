@@ -27,6 +27,7 @@ ELSEWHERE = {
     "bash tests/run": "it runs these tests",
     "bash tests/real_server/setup.sh ~/.cache/tuner/sglang-cpu": "`.ci/run` runs it, for tests/real_server",
     "python -m benchmarks.explanation --studies 10": "tests/search/test_explain.py runs a part of it",
+    "python -m benchmarks.explanation --studies 5 --boxes": "likewise",
     "python -m benchmarks.search_efficiency --quick": "tests/benchmarks/test_search_efficiency.py",
     "python -m benchmarks.verdict --studies 1000": "tests/benchmarks/test_verdict.py runs it with fewer",
     "python -m tuner optimize mine --until 07:00": "tests/real_server and tests/cli run studies",
