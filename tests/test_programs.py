@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import is_running
 from tuner.programs import Ended, end, exit_code_of, run_to_end, start, wait_for
 
 PARENT = """
@@ -24,20 +25,6 @@ else:
 def run(script: str, *words: str, limit_s: float = 30.0, **how: object) -> Ended:
     argv = [sys.executable, "-c", script, *words]
     return run_to_end(argv, environment={"KEY": "value"}, limit_s=limit_s, **how)  # type: ignore[arg-type]
-
-
-def is_running(pid: int) -> bool:
-    """Gives the system a moment to take it down."""
-    deadline_s = time.monotonic() + 5
-    while time.monotonic() < deadline_s:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return False
-        if state in "ZX":
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_it_tells_both_streams_and_the_exit_code_and_gives_only_what_it_was_given() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import is_running
 from tuner.clock import SystemClock
 from tuner.errors import InputError
 from tuner.guard.accuracy import AccuracyResult, accuracy_reason, check_command, run_accuracy
@@ -73,20 +74,6 @@ def test_what_it_leaves_behind_is_ended_too(tmp_path: Path) -> None:
     found = run(f"import warnings; warnings.simplefilter('ignore'); {script}", str(pids))
     assert found.number == 1
     assert not is_running(int(pids.read_text()))
-
-
-def is_running(pid: int) -> bool:
-    """Gives the system a moment to take it down."""
-    deadline_s = time.monotonic() + 5
-    while time.monotonic() < deadline_s:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return False
-        if state in "ZX":
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_a_command_that_cannot_be_started_is_the_users_mistake() -> None:

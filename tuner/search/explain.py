@@ -160,12 +160,13 @@ class Explainer:
             if record.state == COMPLETE or (record.failure and record.role != LOOK)
         }
         bold = self._boldest(self._launches)
-        doubtful = sorted(
-            (one for one in self._contributions if one.is_open), key=lambda one: one.low - one.high
+        doubtful = [one for one in self._contributions if one.is_open]  # what gives most comes first
+        hoped = [one for one in doubtful if (one.gain or 0.0) >= NOTHING]
+        least_sure = sorted(doubtful, key=lambda one: one.low - one.high)
+        first, last = (
+            [self._launches.without(self._winner, one.parameter) for one in some]
+            for some in (hoped, least_sure)
         )
-        hoped = [one for one in self._contributions if one in doubtful and (one.gain or 0.0) >= NOTHING]
-        first = [self._launches.without(self._winner, one.parameter) for one in hoped]
-        last = [self._launches.without(self._winner, one.parameter) for one in doubtful]
         found = [*first, *([bold] if bold is not None else []), *last]
         return next((one for one in found if one.fingerprint not in launched), None)
 

@@ -202,16 +202,14 @@ def _box_remarks(folder: Path, platform: PlatformAudit | None) -> list[str]:
         then = _box(folder)
     except InputError as error:
         return [f"{error.message}; whether the boxes are alike is not known"]
+    if not then:
+        return []
     now = _values(platform)
-    return (
-        []
-        if not then
-        else [
-            f"{what}: was {then.get(what, 'unknown')}, is {now.get(what, 'unknown')}"
-            for what in _OF_THE_BOX
-            if then.get(what) != now.get(what)
-        ]
-    )
+    return [
+        f"{what}: was {then.get(what, 'unknown')}, is {now.get(what, 'unknown')}"
+        for what in _OF_THE_BOX
+        if then.get(what) != now.get(what)
+    ]
 
 
 def _same_cards(

@@ -149,11 +149,7 @@ def _spread_of_a_round(box: Box, running: int, full_s: float, *, drafts: bool) -
 
 def _rounds(workload: Workload, round_s: float, spread: float) -> int:
     """How many rounds the process's rule gives that are spread like this: see `Workload`."""
-    enough = (
-        math.ceil((_INTERVAL * spread / workload.precision) ** 2)
-        if workload.precision > 0
-        else workload.max_batches
-    )
+    enough = math.ceil((_INTERVAL * spread / workload.precision) ** 2)
     in_time = 1 + math.floor(workload.repeat_limit_s / round_s)
     return max(1, min(max(workload.batches, enough), workload.max_batches, in_time))
 
